@@ -1,0 +1,68 @@
+"""Everything that pytest-qcom raises: one base class, one class a cause.
+
+A message is one line: what was asked, what was found, what to do next. The facts in it are also
+attributes, so that ``--json`` output and reports print the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class QcomError(Exception):
+    """Base of all errors of this project.
+
+    Keyword arguments are kept in :attr:`facts`, for machine-readable reports.
+    """
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.facts = facts
+
+
+class EncodeError(QcomError):
+    """An instruction that the encoding cannot hold: operand class, range or modifier."""
+
+
+class DecodeError(QcomError):
+    """Bits that are no A630 instruction."""
+
+
+class EnvelopeError(QcomError):
+    """A QCOM CL binary that is truncated, inconsistent or cannot be built as asked."""
+
+
+class LaunchError(QcomError):
+    """A launch that the chip does not allow: geometry, registers, images, arguments."""
+
+
+class GpuFault(QcomError):
+    """The GPU touched memory that is not mapped, or a packet or register that does not exist."""
+
+
+class GpuHang(QcomError):
+    """A shader or command stream that does not end."""
+
+
+class HazardError(QcomError):
+    """A program whose waits are too short for the hardware."""
+
+
+class KernelError(QcomError):
+    """An unknown kernel, or options that do not go together."""
+
+
+class BaselineError(QcomError):
+    """A stored baseline that is missing, malformed or of another device."""
+
+
+class FloorError(QcomError):
+    """A kernel slower than its stored floor."""
+
+
+class PatchError(QcomError):
+    """A rewrite of compiled code whose result is not what it promised."""
+
+
+class DeviceUnavailable(QcomError):
+    """A device that is unknown, absent or does not answer."""
