@@ -1,0 +1,220 @@
+"""What an instruction is: the form shared by assembler, decoder, executor and analysis.
+
+An :class:`Op` is an entry of the instruction table, declared once. An :class:`Instr` is one use of it:
+operands and modifiers. Nothing outside the table knows a bit position or a mnemonic.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_qcom.isa.registers import Reg, Ty
+
+
+class Kind(enum.Enum):
+    """Where an operand's value comes from."""
+
+    GPR = "gpr"  # value: scalar register number; also p0.* and a0.x
+    CONST = "const"  # value: scalar constant number, c3.y is 13
+    IMM = "imm"  # value: signed integer (or raw bits for a mov of a float)
+    FLUT = "flut"  # value: index into the float immediate table
+    REL_GPR = "rel_gpr"  # value: signed offset in scalars from a0.x
+    REL_CONST = "rel_const"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A source or destination. ``repeat`` is the (r) flag: the register advances under (rptN)."""
+
+    kind: Kind
+    value: int
+    half: bool = False
+    neg: bool = False
+    abs: bool = False
+    repeat: bool = False
+
+    @property
+    def reg(self) -> Reg:
+        """The register of a ``GPR`` operand."""
+        return Reg(self.value, self.half)
+
+
+class Latency(enum.Enum):
+    """How long a result takes, by class; the cycles stand in ``chip.py``."""
+
+    NONE = "none"  # no result
+    ALU = "alu"  # cat1 to cat3: fixed pipeline
+    SFU = "sfu"  # cat4
+    TEXTURE = "texture"  # cat5 samples
+    LOCAL = "local"  # LDS loads and atomics, shuffles through LDS
+    GLOBAL = "global"  # ldg, ldp, ldib, ldc, global atomics
+
+
+class Sync(enum.Enum):
+    """Which flag a consumer of the result must carry."""
+
+    NONE = "none"
+    SS = "ss"
+    SY = "sy"
+
+
+class Flow(enum.Enum):
+    """What a cat0 instruction does to the program counter."""
+
+    NEXT = "next"
+    END = "end"
+    JUMP = "jump"
+    BRANCH = "branch"  # taken where a predicate (or two of them, combined) holds
+    ANY = "any"  # taken by the whole wave if any fiber's predicate holds
+    ALL = "all"
+    PREDT = "predt"
+    PREDF = "predf"
+    PREDE = "prede"
+
+
+class Space(enum.Enum):
+    """An address space of loads, stores and atomics."""
+
+    GLOBAL = "global"
+    LOCAL = "local"
+    PRIVATE = "private"
+    UBO = "ubo"
+    IMAGE = "image"  # typed, through an IBO/UAV descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Memory to registers. srcs: (address,) or (address, register offset); image: (coordinate,)."""
+
+    space: Space
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Registers to memory. srcs: (address, data) or (address, register offset, data); image: (coordinate, data)."""
+
+    space: Space
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """Read-modify-write; returns the old value. srcs: (address or coordinate, data[, compare])."""
+
+    space: Space
+    operation: str  # add sub xchg inc dec cmpxchg min max and or xor
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """isam: an unfiltered texel at integer coordinates. srcs: (coordinate pair,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """A value of another fiber. srcs: (value, index); ``mode``: xor up down rup rdown, or quad ones."""
+
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """``bar`` (waits for the workgroup) or ``fence`` (orders memory)."""
+
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FiberId:
+    """getfiberid: the lane number within the wave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """Decodes and prints; executing it is an error that gives ``reason``."""
+
+    reason: str
+
+
+Effect = Flow | Load | Store | Atomic | Sample | Shuffle | Barrier | FiberId | Unsupported
+Compute = Callable[[Any, Sequence[Any], "Instr"], Any]
+"""Semantics of an ALU instruction: (builder, source values, instruction) to the result, before conversion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An entry of the instruction table.
+
+    Attributes:
+        name: Mesa's mnemonic without type suffixes that are fields (``mov``, ``add.f``, ``mad.f16``).
+        cat: instruction category, 0 to 7.
+        source_type: how ALU sources are read; ``half`` comes from the operand, the rest from here.
+        compute: semantics of an ALU instruction, else ``None`` and ``effect`` says what it does.
+        confidence: how sure the semantics are: ``documented``, ``measured``, ``inferred``.
+        source: where the fact comes from.
+    """
+
+    name: str
+    cat: int
+    latency: Latency
+    sync: Sync = Sync.NONE
+    compute: Compute | None = None
+    effect: Effect | None = None
+    confidence: str = "documented"
+    source: str = ""
+    layout: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One scalar register touched by an instruction.
+
+    ``element`` is the repeat index (the cycle after issue at which an ALU instruction touches it), or the
+    component of a multi-register memory operand. ``operand`` is the source number, -1 for the destination.
+    """
+
+    reg: Reg
+    element: int
+    operand: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instr:
+    """One instruction. Immutable and hashable.
+
+    ``attrs`` are the fields that only some categories have, read with ``instr["name"]``:
+    ``cond`` (cat2 compare: lt le gt ge eq ne as 0 to 5), ``src_type``/``dst_type``/``round`` (cat1),
+    ``type`` (cat5, cat6: a :class:`Ty` code), ``wrmask``/``samp``/``tex`` (cat5), ``count`` (cat6
+    components), ``offset`` (cat6 bytes), ``shift``/``slot`` (cat6), ``target`` (cat0: branch offset in
+    instructions from this one), ``inv1``/``comp1``/``inv2``/``comp2`` (cat0 predicates).
+    """
+
+    op: Op
+    dst: Operand | None = None
+    srcs: tuple[Operand, ...] = ()
+    rpt: int = 0  # (rptN): N more executions
+    nop: int = 0  # (nopN): N idle slots behind it
+    sy: bool = False
+    ss: bool = False
+    jp: bool = False
+    sat: bool = False
+    ul: bool = False
+    ei: bool = False
+    attrs: tuple[tuple[str, int], ...] = ()
+
+    def __getitem__(self, name: str) -> int:
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def get(self, name: str, default: int = 0) -> int:
+        """The attribute ``name``, or ``default`` where the category has none."""
+        return next((value for key, value in self.attrs if key == name), default)
+
+    @property
+    def type(self) -> Ty:
+        """The data type of a cat5 or cat6 instruction."""
+        return Ty(self["type"])
