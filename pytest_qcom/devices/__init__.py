@@ -1,0 +1,1 @@
+"""Devices that the suites run on: one interface; virtual and local ones; the registry."""

@@ -1,0 +1,1 @@
+"""Kernels, each declared once: options, build, launch geometry, oracle, tolerance, cases."""
