@@ -154,6 +154,8 @@ class Op:
         compute: semantics of an ALU instruction, else ``None`` and ``effect`` says what it does.
         confidence: how sure the semantics are: ``documented``, ``measured``, ``inferred``.
         source: where the fact comes from.
+        late_source: the source that is read ``chip.delays.mad_addend`` slots after issue: 2 on ``mad`` and
+            ``madsh``, whose addend may arrive late (Mesa, ``ir3_src_read_delay``); ``None`` elsewhere.
     """
 
     name: str
@@ -164,6 +166,7 @@ class Op:
     effect: Effect | None = None
     confidence: str = "documented"
     source: str = ""
+    late_source: int | None = None
     layout: Any = field(default=None, compare=False, repr=False)
 
 
