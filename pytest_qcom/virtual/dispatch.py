@@ -10,9 +10,9 @@ class Format(enum.Enum):
     """Texel formats of images (Mesa, ``a6xx.xml`` ``a6xx_format``)."""
 
     RGBA8_UNORM = 0x30
-    RGBA8_SNORM = 0x31
-    RGBA8_UINT = 0x32
-    RGBA8_SINT = 0x33
+    RGBA8_SNORM = 0x32
+    RGBA8_UINT = 0x33
+    RGBA8_SINT = 0x34
     RGBA16_FLOAT = 0x62
     RGBA32_FLOAT = 0x82
     RGBA32_UINT = 0x83
