@@ -19,7 +19,7 @@ class Kind(enum.Enum):
 
     GPR = "gpr"  # value: scalar register number; also p0.* and a0.x
     CONST = "const"  # value: scalar constant number, c3.y is 13
-    IMM = "imm"  # value: signed integer (or raw bits for a mov of a float)
+    IMM = "imm"  # value: signed integer in cat2, unsigned in cat3 and cat6, the raw 32 bits in cat1
     FLUT = "flut"  # value: index into the float immediate table
     REL_GPR = "rel_gpr"  # value: signed offset in scalars from a0.x
     REL_CONST = "rel_const"
@@ -27,7 +27,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A source or destination. ``repeat`` is the (r) flag: the register advances under (rptN)."""
+    """A source or destination. ``repeat`` is the (r) flag: the register advances under (rptN).
+
+    ``half`` is true also for the 16-bit data of local memory, whose registers Mesa prints as full ones.
+    A predicate destination is never half. ``last`` is a hint of newer chips, without effect here.
+    """
 
     kind: Kind
     value: int
@@ -35,6 +39,7 @@ class Operand:
     neg: bool = False
     abs: bool = False
     repeat: bool = False
+    last: bool = False
 
     @property
     def reg(self) -> Reg:
@@ -94,7 +99,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Registers to memory. srcs: (address, data) or (address, register offset, data); image: (coordinate, data)."""
+    """Registers to memory. srcs: (address, data) or (address, register offset, data).
+
+    Images: (coordinate, data).
+    """
 
     space: Space
 
@@ -150,8 +158,10 @@ class Op:
     Attributes:
         name: Mesa's mnemonic without type suffixes that are fields (``mov``, ``add.f``, ``mad.f16``).
         cat: instruction category, 0 to 7.
-        source_type: how ALU sources are read; ``half`` comes from the operand, the rest from here.
         compute: semantics of an ALU instruction, else ``None`` and ``effect`` says what it does.
+        reads: the class of each ALU source, a letter each: ``f`` float, ``u`` unsigned, ``s`` signed,
+            ``b`` bits ((neg) is NOT), ``g`` bits ((neg) flips the sign bit); ``t`` for cat1: by ``src_type``.
+        result: the class of the ALU result: ``f u s b`` as above, ``c`` a condition (1 or 0 in a register).
         confidence: how sure the semantics are: ``documented``, ``measured``, ``inferred``.
         source: where the fact comes from.
         late_source: the source that is read ``chip.delays.mad_addend`` slots after issue: 2 on ``mad`` and
@@ -163,6 +173,8 @@ class Op:
     latency: Latency
     sync: Sync = Sync.NONE
     compute: Compute | None = None
+    reads: str = ""
+    result: str = ""
     effect: Effect | None = None
     confidence: str = "documented"
     source: str = ""
@@ -191,7 +203,9 @@ class Instr:
     ``cond`` (cat2 compare: lt le gt ge eq ne as 0 to 5), ``src_type``/``dst_type``/``round`` (cat1),
     ``type`` (cat5, cat6: a :class:`Ty` code), ``wrmask``/``samp``/``tex`` (cat5), ``count`` (cat6
     components), ``offset`` (cat6 bytes), ``shift``/``slot`` (cat6), ``target`` (cat0: branch offset in
-    instructions from this one), ``inv1``/``comp1``/``inv2``/``comp2`` (cat0 predicates).
+    instructions from this one), ``inv1``/``comp1``/``inv2``/``comp2`` (cat0 predicates), ``dst1`` to
+    ``dst3`` (swz, sct: register numbers of the further destinations), ``mode`` (cat6: 0 if ``slot`` is a
+    number, else it is a register), ``s2en`` (cat5: texture and sampler from a register or bindless).
     """
 
     op: Op
