@@ -1,0 +1,158 @@
+"""The devices by name: two that are always there, and those of the user's and the project's files.
+
+A file is TOML, one table a device::
+
+    [tc3]
+    kind = "ssh"
+    host = "comma@tc3"
+
+The project's ``qcom-devices.toml`` wins over the user's ``$XDG_CONFIG_HOME/qcom/devices.toml``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_qcom.errors import DeviceUnavailable
+
+if TYPE_CHECKING:
+    from pytest_qcom.devices.device import Device
+
+PROJECT_FILE = "qcom-devices.toml"
+USER_FILE = Path("qcom/devices.toml")
+NODE = Path("/dev/kgsl-3d0")
+CHIP = "Adreno 630"
+KINDS = ("virtual", "local", "ssh")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How a device is reached. Importing and reading it imports neither tinygrad nor a compiler.
+
+    Attributes:
+        kind: ``virtual``, ``local`` (this machine's own node) or ``ssh``.
+        host: where an ``ssh`` device is.
+    """
+
+    name: str
+    kind: str
+    host: str = ""
+    chip: str = CHIP
+    source: str = field(default="built in", compare=False)
+
+    @property
+    def mode(self) -> str:
+        """What the device's times mean."""
+        return "model: issue-only" if self.kind == "virtual" else "hardware"
+
+    @property
+    def deterministic(self) -> bool:
+        """The same program takes the same time in every run."""
+        return self.kind == "virtual"
+
+    def require(self) -> None:
+        """Checks that the device can be opened, without opening it.
+
+        Raises:
+            DeviceUnavailable: no node, or a way to reach it that is not supported yet.
+        """
+        if self.kind == "local" and not NODE.exists():
+            raise DeviceUnavailable(
+                f"device {self.name} ({self.source}): this machine has no {NODE}; run on the device itself, "
+                f"or use --qcom-device virtual",
+                device=self.name,
+            )
+        if self.kind == "ssh":
+            raise DeviceUnavailable(
+                f"device {self.name} ({self.source}): reaching {self.host} over ssh is not supported yet; "
+                f"run on the device itself with --qcom-device local, or use --qcom-device virtual",
+                device=self.name,
+            )
+
+    def install(self, hazards: str) -> contextlib.AbstractContextManager[None]:
+        """While entered, tinygrad's ``QCOM`` device in this process is this one (and ``DEV`` names it)."""
+        self.require()
+        from pytest_qcom.devices import session
+
+        return session.installed(self, hazards)
+
+    def open(self, hazards: str) -> contextlib.AbstractContextManager[Device]:
+        """The device, until the context ends.
+
+        Raises:
+            DeviceUnavailable: as :meth:`require`, or it does not answer.
+        """
+        self.require()
+        from pytest_qcom.devices import session
+
+        return session.opened(self, hazards)
+
+
+BUILT_IN = (Entry("virtual", "virtual"), Entry("local", "local"))
+
+
+def known(project: Path) -> dict[str, Entry]:
+    """All devices by name, as seen from the folder ``project``.
+
+    Raises:
+        DeviceUnavailable: a malformed file.
+    """
+    entries = {entry.name: entry for entry in BUILT_IN}
+    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    for path in (Path(config) / USER_FILE, project / PROJECT_FILE):
+        if path.is_file():
+            entries.update(_read(path))
+    return entries
+
+
+def find(name: str, project: Path) -> Entry:
+    """The device called ``name``.
+
+    Raises:
+        DeviceUnavailable: unknown; the message lists the known ones.
+    """
+    entries = known(project)
+    if name not in entries:
+        near = difflib.get_close_matches(name, entries, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise DeviceUnavailable(
+            f"device {name!r}: unknown; {hint}known are {', '.join(sorted(entries))}; "
+            f"name it in {project / PROJECT_FILE}",
+            device=name,
+            known=sorted(entries),
+        )
+    return entries[name]
+
+
+def _read(path: Path) -> dict[str, Entry]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DeviceUnavailable(f"device file {path}: is not readable TOML ({error}); correct it") from error
+    return {name: _entry(path, name, table) for name, table in tables.items()}
+
+
+def _entry(path: Path, name: str, table: Any) -> Entry:
+    if not isinstance(table, Mapping):
+        raise DeviceUnavailable(
+            f"device file {path}: {name} is no table; write [{name}] and its fields below"
+        )
+    unknown = set(table) - {"kind", "host"}
+    if unknown:
+        raise DeviceUnavailable(
+            f"device file {path}: {name} has {', '.join(sorted(unknown))}; the fields are kind and host"
+        )
+    kind, host = table.get("kind"), table.get("host", "")
+    if kind not in KINDS or not isinstance(host, str) or bool(host) != (kind == "ssh"):
+        raise DeviceUnavailable(
+            f"device file {path}: {name} has kind {kind!r} and host {host!r}; kind is one of {', '.join(KINDS)}, "
+            f"and an ssh device alone has a host"
+        )
+    return Entry(name, kind, host, source=str(path))
