@@ -1,0 +1,162 @@
+"""What KGSL mapped: the only memory that the GPU may touch.
+
+A GPU address is the host address of the same byte (KGSL's ``USE_CPU_MAP``), so reading and writing need no
+copy. Everything here is a table of ranges; who allocates is :mod:`pytest_qcom.virtual.kgsl`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.errors import GpuFault
+
+_REMEMBERED = 64  # freed buffers that a message can still name
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A mapped range of ``size`` bytes, numbered in the order of mapping; ``name`` is for messages."""
+
+    number: int
+    address: int
+    size: int
+    name: str = ""
+
+    @property
+    def end(self) -> int:
+        """The first address behind it."""
+        return self.address + self.size
+
+    def __str__(self) -> str:
+        title = f"buffer #{self.number}" + (f" {self.name!r}" if self.name else "")
+        return f"{title} ({self.size} bytes at {self.address:#x})"
+
+
+class Memory:
+    """The table of mapped buffers. Not locked: one GPU owns it."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Buffer] = []  # by address, then by number
+        self._freed: deque[Buffer] = deque(maxlen=_REMEMBERED)
+        self._count = 0
+        self._ranges: NDArray[np.uint64] | None = None
+
+    def map(self, address: int, size: int, name: str = "") -> Buffer:
+        """Enters a range of ``size`` bytes. Ranges may overlap, as user memory mapped twice does."""
+        buffer = Buffer(self._count, address, size, name)
+        self._count += 1
+        bisect.insort(self._buffers, buffer, key=lambda entry: (entry.address, entry.number))
+        self._ranges = None
+        return buffer
+
+    def unmap(self, buffer: Buffer) -> None:
+        """Takes a range out of the table. Later accesses to it fault and name it as freed."""
+        current = next(entry for entry in self._buffers if entry.number == buffer.number)
+        self._buffers.remove(current)
+        self._freed.append(current)
+        self._ranges = None
+
+    def limit(self, address: int, size: int, name: str = "") -> None:
+        """Narrows the buffer at ``address`` to ``size`` bytes and names it.
+
+        KGSL maps whole pages; a caller who knows the size that was asked for can have the GPU held to it.
+
+        Raises:
+            GpuFault: no buffer starts there, or it is smaller.
+        """
+        for index, buffer in enumerate(self._buffers):
+            if buffer.address == address and buffer.size >= size:
+                self._buffers[index] = replace(buffer, size=size, name=name or buffer.name)
+                self._ranges = None
+                return
+        raise GpuFault(
+            f"{size} bytes at {address:#x}: no buffer of that size starts there; allocate it first"
+        )
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The mapped buffers, by address."""
+        return tuple(self._buffers)
+
+    def ranges(self) -> NDArray[np.uint64]:
+        """Disjoint mapped ranges, shape (n, 2), sorted: start and first address behind. Read-only."""
+        if self._ranges is None:
+            merged: list[list[int]] = []
+            for buffer in self._buffers:
+                if merged and buffer.address < merged[-1][1]:
+                    merged[-1][1] = max(merged[-1][1], buffer.end)
+                else:
+                    merged.append([buffer.address, buffer.end])
+            self._ranges = np.array(merged, dtype=np.uint64).reshape(-1, 2)
+            self._ranges.setflags(write=False)
+        return self._ranges
+
+    def available(self, address: int) -> int:
+        """Mapped bytes from ``address`` on, without a gap; 0 when it is not mapped."""
+        ranges = self.ranges()
+        if not 0 <= address < 1 << 64:
+            return 0
+        index = int(np.searchsorted(ranges[:, 0], np.uint64(address), side="right")) - 1
+        return max(0, int(ranges[index, 1]) - address) if index >= 0 else 0
+
+    def contains(self, address: int, size: int) -> bool:
+        """Whether all of ``size`` bytes at ``address`` are mapped."""
+        return self.available(address) >= size
+
+    def describe(self, address: int) -> str:
+        """Where ``address`` lies, for messages: in, behind or before the nearest buffer."""
+        for buffer in self._buffers:
+            if buffer.address <= address < buffer.end:
+                return f"byte {address - buffer.address} of {buffer}"
+        for buffer in reversed(self._freed):
+            if buffer.address <= address < buffer.end:
+                return f"byte {address - buffer.address} of {buffer}, which was freed"
+        if not self._buffers:
+            return "no memory is mapped"
+        nearest = min(self._buffers, key=lambda entry: _distance(entry, address))
+        if address >= nearest.end:
+            return f"{address - nearest.end} bytes past the end of {nearest}"
+        return f"{nearest.address - address} bytes before {nearest}"
+
+    def check(self, address: int, size: int, what: str) -> None:
+        """Holds an access of ``size`` bytes against the table.
+
+        Raises:
+            GpuFault: some of it is not mapped; the message names ``what`` and the first bad address.
+        """
+        available = self.available(address)
+        if available < size:
+            bad = address + available
+            raise GpuFault(
+                f"{what} of {size} bytes at {address:#x} touches {bad:#x}, which is not mapped: "
+                f"{self.describe(bad)}; allocate the memory or correct the address",
+                address=bad,
+            )
+
+    def read(self, address: int, size: int, what: str) -> bytes:
+        """``size`` bytes at ``address``.
+
+        Raises:
+            GpuFault: some of it is not mapped.
+        """
+        self.check(address, size, what)
+        return ctypes.string_at(address, size)
+
+    def write(self, address: int, data: bytes, what: str) -> None:
+        """Puts ``data`` at ``address``.
+
+        Raises:
+            GpuFault: some of it is not mapped.
+        """
+        self.check(address, len(data), what)
+        ctypes.memmove(address, data, len(data))
+
+
+def _distance(buffer: Buffer, address: int) -> int:
+    return buffer.address - address if address < buffer.address else address - buffer.end
