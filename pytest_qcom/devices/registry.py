@@ -57,6 +57,11 @@ class Entry:
         """The same program takes the same time in every run."""
         return self.kind == "virtual"
 
+    @property
+    def shared(self) -> bool:
+        """Several processes may use it at once, each with a device of its own."""
+        return self.kind == "virtual"
+
     def require(self) -> None:
         """Checks that the device can be opened, without opening it.
 
@@ -152,7 +157,7 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
     kind, host = table.get("kind"), table.get("host", "")
     if kind not in KINDS or not isinstance(host, str) or bool(host) != (kind == "ssh"):
         raise DeviceUnavailable(
-            f"device file {path}: {name} has kind {kind!r} and host {host!r}; kind is one of {', '.join(KINDS)}, "
-            f"and an ssh device alone has a host"
+            f"device file {path}: {name} has kind {kind!r} and host {host!r}; "
+            f"kind is one of {', '.join(KINDS)}, and an ssh device alone has a host"
         )
     return Entry(name, kind, host, source=str(path))

@@ -1,0 +1,268 @@
+"""The pytest plugin: options, fixtures, marker, header and summary. Hooks delegate; fixtures import.
+
+Nothing here runs for a project that did not ask: without a named device and without a test that uses a
+fixture of ours, no device is opened, no environment variable is set and nothing is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_qcom.baselines import Measurement
+from pytest_qcom.errors import KernelError, QcomError
+from pytest_qcom.report import row, seed_note, table, versions
+from pytest_qcom.session import PROPERTY, Session
+from pytest_qcom.settings import INI, MARKERS, OPTIONS, Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_qcom.conformance import Outcome
+    from pytest_qcom.devices.device import Device
+    from pytest_qcom.targets import Target
+
+SESSION = pytest.StashKey[Session]()
+SEED = pytest.StashKey[int]()
+PROBLEM = pytest.StashKey[str]()
+TARGET = "kernel_target"
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    # Its hooks and fixture are ours to use, also where plugins are not loaded by themselves.
+    pluginmanager.import_plugin("benchmark", consider_entry_points=True)
+    group = parser.getgroup("qcom", "Adreno 630 conformance")
+    for name, arguments in OPTIONS:
+        group.addoption(name, **arguments)
+    for name, text, default in INI:
+        parser.addini(name, text, default=default)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    # Before any conftest can import tinygrad, which reads its environment once.
+    start(early_config, early_config.known_args_namespace)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    start(config, config.option)
+    if SESSION in config.stash:
+        with usage_errors():
+            config.stash[SESSION].prepare_benchmarks(config.option)
+        if not hasattr(config, "workerinput"):
+            config.pluginmanager.register(Recorder(config.stash[SESSION]), "qcom-recorder")
+
+
+def start(config: pytest.Config, option: Any) -> None:
+    """Makes the session, once; a device that was named is there from now on."""
+    if SESSION in config.stash or option.help or option.version or option.markers:
+        return
+    with usage_errors():
+        session = Session(Settings.read(option, config.getini, config.rootpath))
+        config.stash[SESSION] = session
+        config.add_cleanup(session.close)
+        if session.settings.asked and not distributes(option):
+            session.install()
+
+
+def distributes(option: Any) -> bool:
+    """The tests run in pytest-xdist's workers, and this process is not one of them."""
+    return bool(getattr(option, "numprocesses", None)) and "PYTEST_XDIST_WORKER" not in os.environ
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turns errors of ours into pytest's one line and exit code 4."""
+    try:
+        yield
+    except QcomError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    session = config.stash.get(SESSION, None)
+    return session.header() if session is not None and session.settings.asked else None
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_benchmark_generate_machine_info(config: pytest.Config) -> dict[str, str] | None:
+    session = config.stash[SESSION]
+    return session.machine.info() if session.settings.asked else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_commit_info(commit_info: dict[str, Any]) -> None:
+    commit_info["versions"] = versions()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    markers = list(metafunc.definition.iter_markers("qcom_kernel"))
+    if markers and TARGET in metafunc.fixturenames:
+        targets = [target for marker in markers for target in marked(marker)]
+        metafunc.parametrize(
+            TARGET, targets, ids=[getattr(target, "key", "invalid") for target in targets], indirect=True
+        )
+
+
+def marked(marker: pytest.Mark) -> list[Target] | list[KernelError]:
+    """What a ``qcom_kernel`` marker asks for; an error is raised later, as an error of that test alone."""
+    from pytest_qcom import targets
+
+    try:
+        return targets.read(marker.args, marker.kwargs)
+    except KernelError as error:
+        return [error]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if TARGET in fixtures:
+            item.add_marker(pytest.mark.benchmark(timer=config.stash[SESSION].clock), append=False)
+        elif item.get_closest_marker("qcom_kernel") is not None:
+            item.stash[PROBLEM] = "marked qcom_kernel, but does not take the fixture 'kernel_run'"
+        if "device" in fixtures and not config.stash[SESSION].entry.shared:
+            item.add_marker(pytest.mark.xdist_group(f"qcom-{config.stash[SESSION].entry.name}"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if PROBLEM in item.stash:
+        pytest.fail(f"{item.nodeid}: {item.stash[PROBLEM]}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    yield
+    if "device" in getattr(item, "fixturenames", ()):
+        item.config.stash[SESSION].recover()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    result = yield
+    if result.failed and SEED in item.stash:
+        seed = item.config.stash[SESSION].settings.seed
+        result.sections.append(("qcom seed", seed_note(item.stash[SEED], seed)))
+    return result
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> Device:
+    """The device of the session; its memory is freed, and a fault or hang recovered from, after each test."""
+    return request.config.stash[SESSION].device
+
+
+@pytest.fixture
+def random_matrix(request: pytest.FixtureRequest) -> Callable[..., NDArray[Any]]:
+    """Random arrays: ``random_matrix(shape, dtype="float16", distribution="normal")``.
+
+    The seed comes from the test's node id and ``--qcom-seed``; a failing test prints it.
+    """
+    from pytest_qcom.inputs import matrix
+
+    generator = random_generator(request.node)
+
+    def draw(shape: tuple[int, ...], dtype: Any = "float16", distribution: str = "normal") -> NDArray[Any]:
+        return matrix(generator, shape, dtype, distribution)
+
+    return draw
+
+
+def random_generator(node: pytest.Item) -> np.random.Generator:
+    """The generator of a test's random inputs."""
+    import numpy as np
+
+    from pytest_qcom.inputs import seed
+
+    node.stash[SEED] = seed(node.nodeid, node.config.stash[SESSION].settings.seed)
+    return np.random.default_rng(node.stash[SEED])
+
+
+@pytest.fixture
+def kernel_target(request: pytest.FixtureRequest) -> Target:
+    """The kernel, case and options of the test's ``qcom_kernel`` marker."""
+    found = [request.param] if hasattr(request, "param") else []
+    if not found:
+        found = [target for marker in request.node.iter_markers("qcom_kernel") for target in marked(marker)]
+    if len(found) != 1:
+        pytest.fail(
+            f"{request.node.nodeid}: kernel_run needs a qcom_kernel marker and its case", pytrace=False
+        )
+    if isinstance(found[0], KernelError):
+        pytest.fail(f"{request.node.nodeid}: {found[0]}", pytrace=False)
+    return found[0]
+
+
+@pytest.fixture
+def kernel_run(
+    request: pytest.FixtureRequest, kernel_target: Target, device: Device, benchmark: Any
+) -> Callable[[], Outcome]:
+    """Runs the kernel of the test's marker: ``kernel_run()`` checks its output and holds it to its floor."""
+    session = request.config.stash[SESSION]
+    generator = random_generator(request.node)
+
+    def run() -> Outcome:
+        return session.run(kernel_target, generator, benchmark, request.node.user_properties)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def envelope() -> Callable[..., bytes]:
+    """Builds a QCOM CL binary: ``envelope(program, **fields)``, fields as those of the ``Envelope``."""
+    from pytest_qcom.envelope import Envelope
+    from pytest_qcom.isa.program import Program
+
+    def build(program: Program | bytes, name: str = "kernel", **fields: Any) -> bytes:
+        if isinstance(program, Program):
+            fregs, hregs = program.footprint()
+            fields = {"image": program.encode(), "fregs": fregs, "hregs": hregs, **fields}
+        else:
+            fields = {"image": program, **fields}
+        return Envelope(name=name, **fields).to_bytes()
+
+    return build
+
+
+class Recorder:
+    """Gathers results from reports where a session ends: pytest-xdist's controller, or the only process."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.results: list[tuple[Measurement, bool]] = []
+        self.notes: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.results += [
+                (Measurement.loads(str(value)), report.passed)
+                for name, value in report.user_properties
+                if name == PROPERTY
+            ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.session.settings.update and session.config.option.collectonly is False:
+            try:
+                self.notes.append(self.session.store([result for result, passed in self.results if passed]))
+            except QcomError as error:
+                self.notes.append(f"ERROR: {error}")
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.results or self.notes:
+            terminalreporter.section("kernels")
+        if self.results:
+            for line in table([row(result) for result, _ in self.results]):
+                terminalreporter.write_line(line)
+        for note in self.notes:
+            terminalreporter.write_line(note)

@@ -1,0 +1,217 @@
+"""One test session on one device: what the plugin's hooks and fixtures delegate to."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pytest_qcom import baselines, report
+from pytest_qcom.devices import registry
+from pytest_qcom.errors import BaselineError
+from pytest_qcom.settings import Settings
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from pytest_qcom.conformance import Outcome
+    from pytest_qcom.devices.device import Device
+    from pytest_qcom.targets import Target
+
+PROPERTY = "qcom"
+DEFAULT_STORAGE = "file://./.benchmarks"
+HARDWARE_ROUNDS = 10
+
+
+class Clock:
+    """Seconds that the device has worked: pytest-benchmark's timer, so that it measures the device."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    __name__ = "device_seconds"
+
+    def __call__(self) -> float:
+        """Device seconds since the last :meth:`restart`."""
+        return self.seconds
+
+    def restart(self) -> None:
+        """Starts again at 0, so that a test's rounding does not depend on the tests before it."""
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> float:
+        """Counts a launch."""
+        self.seconds += seconds
+        return seconds
+
+
+class Session:
+    """The device of a session and what it is held to; each part made when it is first needed.
+
+    Raises:
+        DeviceUnavailable: from the constructor, when the settings name a device that is unknown or absent.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self._stack = contextlib.ExitStack()
+        self._device: Device | None = None
+        if settings.asked:
+            self.entry.require()
+
+    @cached_property
+    def entry(self) -> registry.Entry:
+        """The device's line in the registry."""
+        return registry.find(self.settings.device, self.settings.root)
+
+    @cached_property
+    def machine(self) -> baselines.Machine:
+        """The device as the JSON files name it."""
+        tolerance = baselines.EXACT_TOLERANCE if self.entry.deterministic else baselines.HARDWARE_TOLERANCE
+        return baselines.Machine(self.entry.name, self.entry.chip, self.entry.mode, tolerance)
+
+    @cached_property
+    def baseline(self) -> baselines.Baseline:
+        """The stored floors of the device.
+
+        Raises:
+            BaselineError: missing or malformed.
+        """
+        return baselines.load(self.settings.baselines, self.settings.device)
+
+    @property
+    def device(self) -> Device:
+        """The open device.
+
+        Raises:
+            DeviceUnavailable: it does not answer.
+        """
+        if self._device is None:
+            self._device = self._stack.enter_context(self.entry.open(self.settings.hazards))
+        return self._device
+
+    def install(self) -> None:
+        """Makes the device the one that any tinygrad program in this process runs on."""
+        self._stack.enter_context(self.entry.install(self.settings.hazards))
+
+    def recover(self) -> None:
+        """Frees what a test left on the device; nothing where no test used it."""
+        if self._device is not None:
+            self._device.reset()
+
+    def close(self) -> None:
+        """Gives the device back."""
+        self._stack.close()
+
+    def header(self) -> str:
+        """The line that says what is under test."""
+        path = baselines.newest(self.settings.baselines, self.settings.device)
+        if path is None:
+            name = "none"
+        elif path.is_relative_to(self.settings.root):
+            name = str(path.relative_to(self.settings.root))
+        else:
+            name = str(path)
+        return report.header(self.entry.name, self.entry.chip, self.entry.mode, self.settings.hazards, name)
+
+    def prepare_benchmarks(self, option: Any) -> None:
+        """Points pytest-benchmark at the device's stored floors, and refuses what it would pass silently.
+
+        Raises:
+            BaselineError: the file that is to be rewritten or compared with is missing, malformed, or holds
+                another device's or mode's times; or comparing is asked where benchmarks are off.
+        """
+        if self.settings.update and baselines.newest(self.settings.baselines, self.settings.device):
+            _ = self.baseline
+        if not self.settings.asked or getattr(option, "benchmark_storage", None) != DEFAULT_STORAGE:
+            return
+        if option.benchmark_compare_fail and getattr(option, "numprocesses", None):
+            raise BaselineError(
+                "--benchmark-compare-fail with -n: pytest-xdist turns benchmarks off, so nothing would be "
+                "compared; run without -n (floors are checked either way)"
+            )
+        if option.benchmark_compare or option.benchmark_compare_fail:
+            self._check_comparable()
+        folder = self.settings.baselines / self.settings.device
+        if folder.is_dir():
+            option.benchmark_storage = f"file://{folder}"
+
+    def _check_comparable(self) -> None:
+        stored = self.baseline.document["machine_info"]
+        if stored != self.machine.info():
+            raise BaselineError(
+                f"compare on {self.machine.name}: {self.baseline.path} was measured on {stored}, this is "
+                f"{self.machine.info()}; measure again with --qcom-update-baselines"
+            )
+
+    def run(
+        self, target: Target, generator: Generator, benchmark: Any, properties: list[tuple[str, Any]]
+    ) -> Outcome:
+        """Runs a kernel on random inputs, checks its output, and holds its device time against the floor.
+
+        Args:
+            benchmark: pytest-benchmark's fixture, with :attr:`clock` as its timer.
+            properties: the test's ``user_properties``; the result is added before the floor is checked.
+
+        Raises:
+            KernelError: the output is wrong.
+            BaselineError: the kernel has no usable floor.
+            FloorError: slower than it.
+        """
+        from pytest_qcom import conformance
+
+        run = conformance.prepare(self.device, target.kernel, target.options, generator)
+        seconds: list[float] = []
+
+        def launch() -> None:
+            seconds.append(self.clock.add(run.launch()))
+
+        self.clock.restart()
+        benchmark.group, benchmark.name, benchmark.fullname = target.kernel.name, target.key, target.key
+        benchmark.pedantic(launch, rounds=1 if self.entry.deterministic else HARDWARE_ROUNDS)
+        outcome = run.judge()
+        measured = baselines.Measurement(
+            key=target.key,
+            kernel=target.kernel.name,
+            case=target.case,
+            options=dataclasses.asdict(target.options),
+            shape=run.shape,
+            unit=target.kernel.unit,
+            work=run.build.work,
+            seconds=tuple(seconds),
+            floor=None,
+            max_error=outcome.max_abs,
+            hazards=self.settings.hazards,
+            claim=target.kernel.claim,
+        )
+        self._hold(measured, benchmark, properties)
+        return outcome
+
+    def _hold(
+        self, measured: baselines.Measurement, benchmark: Any, properties: list[tuple[str, Any]]
+    ) -> None:
+        """Records a measurement, whatever comes of it, then holds it against its floor."""
+        floor, problem = None, None
+        if not self.settings.update:
+            try:
+                floor = self.baseline.floor(measured.key)
+            except BaselineError as error:
+                problem = error
+        measured = dataclasses.replace(measured, floor=floor.value if floor else None)
+        properties.append((PROPERTY, measured.dumps()))
+        benchmark.extra_info.update(baselines.extra_info(measured, self.machine, report.versions()))
+        if problem is not None:
+            raise problem
+        if floor is not None:
+            floor.check(measured.speed, measured.unit)
+
+    def store(self, measured: list[baselines.Measurement]) -> str:
+        """Writes the results as the device's new floors; says where.
+
+        Raises:
+            BaselineError: nothing was measured, or the file cannot be written.
+        """
+        path = baselines.update(self.settings.baselines, self.machine, measured, report.versions())
+        return f"{len(measured)} floors of {self.machine.name} written to {path}"

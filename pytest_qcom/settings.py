@@ -1,0 +1,96 @@
+"""What a session was asked for: the options of the plugin, as a table, and their values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DEFAULT_DEVICE = "virtual"
+DEVICE_VARIABLE = "QCOM_DEVICE"
+HAZARD_MODES = ("strict", "emulate", "off")
+
+OPTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    (
+        "--qcom-device",
+        {
+            "metavar": "NAME",
+            "default": None,
+            "help": f"Device to run on, by its name in the registry ('virtual', or one such as 'tc3'). "
+            f"Default: environment variable {DEVICE_VARIABLE}, ini option qcom_device, {DEFAULT_DEVICE!r}.",
+        },
+    ),
+    (
+        "--qcom-hazards",
+        {
+            "choices": HAZARD_MODES,
+            "default": "strict",
+            "help": "Programs whose waits are too short, on the virtual device: 'strict' fails them with an "
+            "explanation, 'emulate' gives the wrong numbers that hardware would, 'off' runs them as if every "
+            "wait were there. Default: %(default)s.",
+        },
+    ),
+    (
+        "--qcom-seed",
+        {
+            "metavar": "N",
+            "type": int,
+            "default": 0,
+            "help": "Seed of the random inputs; each test mixes its node id into it. Default: %(default)s.",
+        },
+    ),
+    (
+        "--qcom-update-baselines",
+        {
+            "action": "store_true",
+            "default": False,
+            "help": "Store the speeds of this run as the device's new floors, instead of checking them.",
+        },
+    ),
+)
+
+INI: tuple[tuple[str, str, str], ...] = (
+    ("qcom_device", "Device to run on when --qcom-device is not given.", ""),
+    ("qcom_baselines", "Folder of the stored floors, one folder a device in it.", "baselines"),
+)
+
+MARKERS = (
+    "qcom_kernel(name, case=None, **options): run the declared kernel NAME (see 'qcom list') in the case "
+    "CASE, or in each of its cases; keyword arguments change options of the case. The test takes the fixture "
+    "'kernel_run'.",
+    "long: takes more than a few seconds.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values in force.
+
+    Attributes:
+        asked: somebody named the device. Where nobody did, the plugin stays silent until a test uses it.
+        baselines: folder that holds one folder of floors a device.
+    """
+
+    device: str
+    asked: bool
+    hazards: str
+    seed: int
+    update: bool
+    root: Path
+    baselines: Path
+
+    @classmethod
+    def read(cls, option: Any, ini: Callable[[str], Any], root: Path) -> Settings:
+        """From parsed options, ini values and the root folder of the session."""
+        named = option.qcom_device or os.environ.get(DEVICE_VARIABLE) or ini("qcom_device")
+        return cls(
+            device=named or DEFAULT_DEVICE,
+            asked=bool(named),
+            hazards=option.qcom_hazards,
+            seed=option.qcom_seed,
+            update=option.qcom_update_baselines,
+            root=root,
+            baselines=root / ini("qcom_baselines"),
+        )
