@@ -102,6 +102,22 @@ class VirtualGpu:
         self.lock = threading.Condition(threading.RLock())
         self._pump: threading.Thread | None = None
 
+    def watch(self, on_program: ProgramHook | None) -> None:
+        """Has another hook look at programs from now on, also at those seen before."""
+        with self.lock:
+            self.on_program = on_program
+            self._programs.clear()
+
+    def check(self) -> None:
+        """Waits for every stream and raises what nobody was told yet.
+
+        Raises:
+            QcomError: what the GPU ran into.
+        """
+        with self.lock:
+            self.lock.wait_for(lambda: not any(context.queue for context in self._contexts.values()))
+            self._raise_pending()
+
     @property
     def ticks(self) -> int:
         """The always-on counter, in ticks of 19.2 MHz since the GPU was made."""

@@ -323,7 +323,7 @@ def _image(state: State, words: tuple[int, ...], what: str) -> Image:
     ):
         if field(index, name) != allowed:
             raise LaunchError(
-                f"{what} has {name} {field(index, name)}; the virtual device knows {allowed}, linear 2D images"
+                f"{what} has {name} {field(index, name)}; the virtual device knows {allowed}, linear images"
             )
     swizzle = (field(0, "SWIZ_X"), field(0, "SWIZ_Y"), field(0, "SWIZ_Z"), field(0, "SWIZ_W"))
     if what.startswith("image"):
@@ -383,8 +383,8 @@ def _check_limits(state: State, dispatch: Dispatch) -> None:
         mode = "THREAD128" if dispatch.thread128 else "THREAD64"
         raise LaunchError(
             f"{title} in {mode} with {dispatch.fregs} full and {dispatch.hregs} half vec4 registers: it "
-            f"needs {needed} waves at once, the registers of the A630 hold {waves}; choose a local size of at most "
-            f"{waves * dispatch.wave_size} fibers or use fewer registers",
+            f"needs {needed} waves at once, the registers of the A630 hold {waves}; choose a local size of "
+            f"at most {waves * dispatch.wave_size} fibers or use fewer registers",
             needed=needed,
             waves=waves,
         )

@@ -1,0 +1,377 @@
+"""A device over tinygrad's QCOM runtime: the one class for hardware and for the virtual A630.
+
+tinygrad (0.14.0, unmodified) opens the node, allocates, builds the command stream and reads the timestamps.
+What is added to it stands here: QCOM CL binaries without the vendor's compiler, and THREAD128 for a launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tinygrad.device import BufferSpec, TinyELF
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import Target
+from tinygrad.renderer import Renderer
+from tinygrad.runtime import ops_qcom
+from tinygrad.runtime.support.hcq import HCQCompiled
+
+from pytest_qcom import envelope
+from pytest_qcom.analysis.occupancy import register_cost, register_waves
+from pytest_qcom.chip import A630
+from pytest_qcom.devices.device import Tensor
+from pytest_qcom.envelope import ArgumentKind, Envelope
+from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError
+from pytest_qcom.virtual import registers as regs
+
+_IMAGE_TYPES = {np.dtype(np.float16): dtypes.half, np.dtype(np.float32): dtypes.float}
+_IMAGE_NAMES = "float16 or float32"
+_SPEC = BufferSpec(cpu_access=True, nolru=True)
+_THREADSIZE = {
+    regs.SP_CS_CNTL_0.address: (0, regs.SP_CS_CNTL_0["THREADSIZE"].mask),
+    regs.SP_CS_NDRANGE_0.address: (
+        regs.SP_CS_WGE_CNTL.address - regs.SP_CS_NDRANGE_0.address,
+        regs.SP_CS_WGE_CNTL["THREADSIZE"].mask,
+    ),
+}  # the two register writes that hold the wave size: which of their values, which bit
+_numbers = itertools.count()
+
+Limit = Callable[[int, int], None]
+"""Holds the GPU to the size that was asked for: (address, bytes)."""
+Opening = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class _Queue(ops_qcom.QCOMComputeQueue):  # type: ignore[misc]
+    """tinygrad's command stream, with the wave size and register mode of the program that is launched."""
+
+    _program: _Program | None = None
+
+    def exec(self, prg: _Program, *args: Any) -> Any:
+        self._program = prg
+        return super().exec(prg, *args)
+
+    def reg(self, reg: int, *vals: int) -> None:
+        values = list(vals)
+        if self._program is not None:
+            if self._program.thread128 and reg in _THREADSIZE:
+                index, bit = _THREADSIZE[reg]
+                values[index] |= bit
+            if self._program.merged and reg == regs.SP_CS_CNTL_0.address:
+                values[0] |= regs.SP_CS_CNTL_0["MERGEDREGS"].mask
+        super().reg(reg, *values)
+
+
+class _Program(ops_qcom.QCOMProgram):  # type: ignore[misc]
+    """A QCOM CL binary, loaded."""
+
+    thread128 = False
+    merged = False
+
+
+class _Runtime(ops_qcom.QCOMDevice):  # type: ignore[misc]
+    """tinygrad's device, apart from the one that ``Tensor`` programs use, and for QCOM CL binaries alone."""
+
+    def __init__(self) -> None:
+        # Signals are shared within a peer group; a group of our own keeps two devices apart.
+        self.iface = SimpleNamespace(peer_group=f"pytest-qcom {next(_numbers)}", count=1)
+        super().__init__("QCOM")
+        self.hw_compute_queue_t = functools.partial(_Queue, self)
+
+    @property
+    def renderer(self) -> Renderer:
+        """None that compiles: the runtime only asks whether its binaries are Mesa's."""
+        return Renderer(Target("QCOM", arch=self.arch))
+
+    def forget(self) -> None:
+        """Takes the device out of tinygrad's tables."""
+        for table in (HCQCompiled.peer_groups, HCQCompiled.signal_pages, HCQCompiled.signal_pool):
+            table.pop(self.peer_group, None)
+
+
+class _Handle:
+    """Memory of a device; freed with its last user, or by a reset."""
+
+    def __init__(self, runtime: _Runtime, buffer: Any) -> None:
+        self.runtime = runtime
+        self.buffer = buffer
+        self.free = weakref.finalize(self, runtime.allocator.free, buffer, buffer.size, _SPEC)
+        self.free.atexit = False
+
+
+class RuntimeDevice:
+    """A :class:`~pytest_qcom.devices.device.Device` over tinygrad's QCOM runtime.
+
+    Args:
+        mode: what its times mean.
+        limit: called with address and size of each allocation.
+        opening: entered while tinygrad opens the node.
+
+    Raises:
+        DeviceUnavailable: the node does not open.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        chip: str,
+        mode: str,
+        limit: Limit | None = None,
+        opening: Opening = contextlib.nullcontext,
+    ) -> None:
+        self.name = name
+        self.chip = chip
+        self.mode = mode
+        self._limit = limit
+        self._opening = opening
+        self._handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
+        self._programs: dict[tuple[Any, ...], tuple[_Program, Envelope]] = {}
+        self._runtime = self._open()
+        self._closed = False
+
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        """A linear buffer holding ``array`` (C order).
+
+        Raises:
+            LaunchError: nothing to hold, or Python objects.
+        """
+        tensor = self._allocate(array.shape, array.dtype, image=False)
+        self._fill(tensor, array)
+        return tensor
+
+    def image(self, array: NDArray[Any]) -> Tensor:
+        """A 2D image holding ``array`` of shape (height, width, 4), float16 or float32.
+
+        Raises:
+            LaunchError: wrong shape or dtype, unaligned pitch, larger than the chip's limit.
+        """
+        tensor = self._allocate(array.shape, array.dtype, image=True)
+        self._fill(tensor, array)
+        return tensor
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, image: bool = False) -> Tensor:
+        """Memory filled with NaN bytes (0xff), so that an output that is not written shows.
+
+        Raises:
+            LaunchError: as for :meth:`upload` and :meth:`image`.
+        """
+        tensor = self._allocate(tuple(shape), np.dtype(dtype), image)
+        nbytes = math.prod(tensor.shape) * tensor.dtype.itemsize
+        self._fill(tensor, np.full(nbytes, 0xFF, dtype=np.uint8))
+        return tensor
+
+    def download(self, tensor: Tensor) -> NDArray[Any]:
+        """A copy of the contents, in the tensor's shape and dtype.
+
+        Raises:
+            LaunchError: a tensor of another device, or freed by a reset.
+        """
+        handle = self._handle(tensor, "download")
+        data = bytearray(math.prod(tensor.shape) * tensor.dtype.itemsize)
+        self._runtime.allocator._copyout(memoryview(data), handle.buffer)
+        return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
+
+    def launch(
+        self,
+        binary: bytes,
+        name: str,
+        args: Sequence[Tensor],
+        groups: tuple[int, int, int],
+        local: tuple[int, int, int],
+        thread128: bool = False,
+    ) -> float:
+        """Runs a QCOM CL binary once; device seconds.
+
+        ``args`` are in the order of the binary's arguments.
+
+        Raises:
+            EnvelopeError: a binary that is truncated or damaged.
+            LaunchError: geometry, registers or arguments that do not fit.
+            GpuFault, GpuHang, HazardError: what the GPU ran into.
+        """
+        self._check_geometry(name, groups, local)
+        program, content = self._program(binary, name, tuple(args))
+        _check_registers(name, content, local, thread128)
+        program.thread128 = thread128
+        buffers = [self._handle(tensor, f"launch of {name}").buffer for tensor in args]
+        try:
+            seconds = program(*buffers, global_size=groups, local_size=local, wait=True)
+        except RuntimeError as error:
+            raise GpuHang(
+                f"launch of {name} on {self.name}: the GPU does not answer ({error}); reset the "
+                "device, and if that fails reboot it"
+            ) from error
+        return float(seconds)
+
+    def reset(self) -> None:
+        """Frees what tests left behind and recovers from a fault or hang.
+
+        Raises:
+            DeviceUnavailable: the device does not open again.
+        """
+        self._require_open()
+        self._programs.clear()
+        lost = self._runtime.error_state is not None
+        for handle in list(self._handles):
+            if lost:  # tinygrad refuses to free anything; the kernel does, when the node is closed
+                handle.free.detach()
+            else:
+                handle.free()
+        if lost:
+            self._runtime.forget()
+            self._runtime = self._open()
+
+    def close(self) -> None:
+        """Gives the device back. Its tensors are gone."""
+        if not self._closed:
+            self.reset()
+            self._closed = True
+            self._runtime.forget()
+
+    def _open(self) -> _Runtime:
+        try:
+            with self._opening():
+                return _Runtime()
+        except OSError as error:
+            raise DeviceUnavailable(
+                f"device {self.name}: {ops_path(error)} does not open ({error.strerror}); check that "
+                "it is a Snapdragon 845 with Qualcomm's kernel driver and that you may use the node",
+                device=self.name,
+            ) from error
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise DeviceUnavailable(f"device {self.name}: it is closed; open it again", device=self.name)
+
+    def _allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], image: bool) -> Tensor:
+        self._require_open()
+        nbytes = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or nbytes <= 0:
+            raise LaunchError(
+                f"memory for shape {shape} of {dtype}: the device holds numbers, at least one; "
+                "give an array of a number type"
+            )
+        if image:
+            _check_image(shape, dtype)
+        handle = _Handle(self._runtime, self._runtime.allocator.alloc(nbytes, _SPEC))
+        self._handles.add(handle)
+        if self._limit is not None:
+            self._limit(int(handle.buffer.va_addr), nbytes)
+        return Tensor(tuple(shape), dtype, image, handle)
+
+    def _fill(self, tensor: Tensor, array: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._runtime.allocator._copyin(tensor.handle.buffer, data.copy().data)
+
+    def _handle(self, tensor: Tensor, what: str) -> _Handle:
+        self._require_open()
+        handle = tensor.handle
+        if not isinstance(handle, _Handle) or handle.runtime is not self._runtime or not handle.free.alive:
+            raise LaunchError(
+                f"{what} with a tensor of shape {tensor.shape} that {self.name} does not hold: it is of "
+                "another device or was freed by a reset; upload it again"
+            )
+        return handle
+
+    def _check_geometry(self, name: str, groups: tuple[int, ...], local: tuple[int, ...]) -> None:
+        for what, size in (("groups", groups), ("local size", local)):
+            whole = len(size) == 3 and all(isinstance(count, int | np.integer) for count in size)
+            if not whole or min(size) < 1:
+                raise LaunchError(f"launch of {name} with {what} {size}: give three positive integers")
+        most = A630.waves.workgroup.value
+        if math.prod(local) > most:
+            raise LaunchError(
+                f"launch of {name} with local size {local}: {math.prod(local)} fibers in a workgroup, the "
+                f"A630 allows {most}; choose a smaller local size"
+            )
+        if max(int(count) * int(fibers) for count, fibers in zip(groups, local, strict=True)) >= 1 << 32:
+            raise LaunchError(
+                f"launch of {name} with groups {groups} of {local}: a side has 2**32 work items or more; "
+                "launch in parts"
+            )
+
+    def _program(self, binary: bytes, name: str, args: tuple[Tensor, ...]) -> tuple[_Program, Envelope]:
+        """The loaded program for a binary and the shapes of its arguments."""
+        shapes = tuple((tensor.shape, tensor.dtype.str, tensor.image) for tensor in args)
+        key = (binary, name, shapes)
+        if key not in self._programs:
+            content = envelope.parse(binary, name)
+            _check_arguments(name, content, args)
+            signature = tuple(_signature(index, tensor) for index, tensor in enumerate(args))
+            lib = binary if content.merged is None else replace(content, merged=None).to_bytes()
+            program = _Program(self._runtime, TinyELF(lib, name, Target("QCOM"), signature))
+            program.merged = bool(content.merged)
+            self._programs[key] = program, content
+        return self._programs[key]
+
+
+def ops_path(error: OSError) -> str:
+    """The file that an error of the runtime is about."""
+    return str(error.filename or "/dev/kgsl-3d0")
+
+
+def _check_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) != 3 or shape[2] != 4 or dtype not in _IMAGE_TYPES:
+        raise LaunchError(
+            f"image of shape {shape} and {dtype}: an image is (height, width, 4) of {_IMAGE_NAMES}; "
+            "reshape or convert the array"
+        )
+    height, width, _ = shape
+    side, align = A630.images.side.value, A630.images.pitch_align.value
+    if max(height, width) > side:
+        raise LaunchError(
+            f"image of {width}x{height} texels: the A630 allows {side} texels a side; split the array"
+        )
+    pitch = width * 4 * dtype.itemsize
+    if pitch % align:
+        raise LaunchError(
+            f"image of {width} texels of {4 * dtype.itemsize} bytes a row: rows of {pitch} bytes are no "
+            f"multiple of {align}; make the width a multiple of {align // (4 * dtype.itemsize)}"
+        )
+
+
+def _check_arguments(name: str, content: Envelope, args: tuple[Tensor, ...]) -> None:
+    if len(args) != len(content.arguments):
+        raise LaunchError(
+            f"launch of {name} with {len(args)} arguments: the binary has {len(content.arguments)}; "
+            "give one tensor for each"
+        )
+    for index, (tensor, argument) in enumerate(zip(args, content.arguments, strict=True)):
+        wanted = argument.kind is not ArgumentKind.BUFFER
+        if tensor.image != wanted:
+            found = "an image" if tensor.image else "a linear buffer"
+            raise LaunchError(
+                f"launch of {name}: argument {index} is {found} of shape {tensor.shape}, the binary takes "
+                f"{'an image' if wanted else 'a linear buffer'}; "
+                f"{'create it with device.image' if wanted else 'create it with device.upload'}"
+            )
+
+
+def _check_registers(name: str, content: Envelope, local: tuple[int, int, int], thread128: bool) -> None:
+    cost = register_cost(content.fregs, content.hregs, bool(content.merged))
+    waves = register_waves(cost, thread128)
+    fibers = A630.waves.fibers.value * (2 if thread128 else 1)
+    needed = -(-math.prod(local) // fibers)
+    if needed > waves:
+        mode = "THREAD128" if thread128 else "THREAD64"
+        raise LaunchError(
+            f"launch of {name} with local size {local} in {mode}: {content.fregs} full and {content.hregs} "
+            f"half vec4 registers leave room for {waves * fibers} fibers in a workgroup; choose a smaller "
+            "local size or use fewer registers"
+        )
+
+
+def _signature(index: int, tensor: Tensor) -> tuple[str, int, Any, tuple[int, ...]]:
+    """An argument as tinygrad describes it; only an image's shape and type matter to the runtime."""
+    if tensor.image:
+        return (f"data{index}", index, _IMAGE_TYPES[tensor.dtype], tensor.shape)
+    nbytes = math.prod(tensor.shape) * tensor.dtype.itemsize
+    return (f"data{index}", index, dtypes.uint8, (nbytes,))

@@ -1,0 +1,139 @@
+"""Devices for the length of a context: one to launch kernels on, or one for any tinygrad program.
+
+tinygrad reads ``DEV`` when it is first imported and keeps the devices that it opened for good. So the
+environment is set before anything here imports tinygrad, a tinygrad that is there already is told, and the
+virtual GPU under its ``QCOM`` device is one for the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_qcom.errors import DeviceUnavailable, QcomError
+
+if TYPE_CHECKING:
+    from pytest_qcom.devices.device import Device
+    from pytest_qcom.devices.registry import Entry
+    from pytest_qcom.virtual.kgsl import Node
+
+TARGET = "QCOM:IR3"
+"""What ``DEV`` is set to where it names no QCOM target: Mesa's compiler, which runs on any machine."""
+
+_process_node: Node | None = None
+
+
+@contextlib.contextmanager
+def opened(entry: Entry, hazards: str) -> Iterator[Device]:
+    """The device ``entry``, until the context ends.
+
+    Raises:
+        DeviceUnavailable: it does not open.
+    """
+    if entry.kind == "virtual":
+        from pytest_qcom.devices import virtual
+
+        with virtual.opened(entry.name, entry.chip, hazards) as device:
+            yield device
+    else:
+        entry.require()
+        from pytest_qcom.devices import local
+
+        with local.opened(entry.name, entry.chip) as device:
+            yield device
+
+
+@contextlib.contextmanager
+def installed(entry: Entry, hazards: str) -> Iterator[None]:
+    """While entered, tinygrad's ``QCOM`` device in this process is ``entry``, and the default device.
+
+    Raises:
+        DeviceUnavailable: it does not open, or tinygrad has opened another QCOM device before.
+        QcomError: on leaving, what the virtual GPU ran into and nobody was told yet.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_default_device())
+        if entry.kind == "virtual":
+            stack.enter_context(_virtual_node(entry, hazards))
+        else:
+            entry.require()
+        yield
+
+
+def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str]) -> None:
+    """Runs a Python program with ``entry`` as its QCOM device, as ``python script arguments`` would.
+
+    The device stays until the process ends: tinygrad finishes its own devices at exit.
+
+    Raises:
+        QcomError: the script is no file, or what the GPU ran into.
+        SystemExit: the script's own.
+    """
+    import atexit
+
+    if not script.is_file():
+        raise QcomError(f"exec {script}: no such file; give the path of a Python program")
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)  # before tinygrad's own, hence run after them
+    stack.enter_context(installed(entry, hazards))
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    runpy.run_path(str(script), run_name="__main__")
+    if _process_node is not None:
+        _process_node.gpu.check()
+
+
+@contextlib.contextmanager
+def _default_device() -> Iterator[None]:
+    """Makes QCOM tinygrad's default, whether it is imported yet or not."""
+    before = os.environ.get("DEV")
+    target = before if before and _names_qcom(before) else TARGET
+    helpers = sys.modules.get("tinygrad.helpers")
+    os.environ["DEV"] = target
+    value = None
+    if helpers is not None:
+        value = helpers.DEV.value
+        if not any(entry.device == "QCOM" for entry in value):
+            helpers.DEV.value = target
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["DEV"]
+        else:
+            os.environ["DEV"] = before
+        if helpers is not None:
+            helpers.DEV.value = value
+
+
+def _names_qcom(targets: str) -> bool:
+    """Whether a ``DEV`` setting names QCOM first: ``[INTERFACE+]DEVICE[:RENDERER[:ARCH]];...``."""
+    first = targets.split(";")[0].rpartition("+")[2]
+    return first.split(":")[0].upper() == "QCOM"
+
+
+@contextlib.contextmanager
+def _virtual_node(entry: Entry, hazards: str) -> Iterator[None]:
+    global _process_node
+    from tinygrad.device import Device
+
+    from pytest_qcom.devices import virtual
+    from pytest_qcom.virtual import kgsl
+
+    if _process_node is None:
+        if any(name.split(":")[0] == "QCOM" for name in Device._opened_devices):
+            raise DeviceUnavailable(
+                f"device {entry.name}: tinygrad has opened another QCOM device in this process before; "
+                "start the session first"
+            )
+        _process_node = kgsl.Node(virtual.gpu(hazards))
+    node = _process_node
+    node.gpu.watch(virtual.hook(hazards))
+    with kgsl.installed(node):
+        yield
+    node.gpu.check()
