@@ -1,0 +1,62 @@
+"""What the checks share: a program with its graph, steps and storage, and the search for who is to blame."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_qcom.analysis.findings import Site
+from pytest_qcom.analysis.graph import Graph
+from pytest_qcom.analysis.steps import Step, registers_of
+from pytest_qcom.analysis.storage import Storage
+from pytest_qcom.isa.assembler import text
+from pytest_qcom.isa.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One program under one launch.
+
+    Attributes:
+        storage: where registers lie.
+        timing: where they lie for waits and distances: the same, unless Mesa's view is asked for.
+        order: the reachable nodes in program order.
+    """
+
+    program: Program
+    graph: Graph
+    steps: tuple[Step, ...]
+    storage: Storage
+    timing: Storage
+    order: tuple[int, ...]
+
+    def site(self, index: int) -> Site:
+        """An instruction as a finding names it."""
+        return Site(index, text(self.program.instrs[index]))
+
+    def names(self, index: int, cells: int, *, written: bool, timing: bool = False) -> str:
+        """The registers of an instruction that lie on ``cells`` of either storage: ``r0.x, r0.y``."""
+        storage = self.timing if timing else self.storage
+        found = registers_of(self.steps[index], storage, cells, written=written)
+        return ", ".join(str(reg) for reg in found)
+
+    def search(self, index: int, found: Callable[[Step], bool], over: Callable[[Step], bool]) -> int | None:
+        """The nearest instruction before ``index`` that is ``found``, on any path; paths end where ``over``.
+
+        An instruction that is both counts as found.
+        """
+        queue = deque(self.graph.before(index))
+        seen = set(queue)
+        while queue:
+            at = queue.popleft()
+            step = self.steps[at]
+            if found(step):
+                return at
+            if over(step):
+                continue
+            for earlier in self.graph.before(at):
+                if earlier not in seen:
+                    seen.add(earlier)
+                    queue.append(earlier)
+        return None

@@ -1,0 +1,201 @@
+"""Missing (ss) and (sy): results, destinations and sources of the asynchronous pipes.
+
+The flags wait for *all* outstanding work of their class in this wave, so the state is a handful of sets of
+storage cells, joined over the paths into a block until nothing changes. Rules: Mesa, ``ir3_legalize.c``
+(``ir3_required_sync_flags``, ``sync_update``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_qcom.analysis import findings
+from pytest_qcom.analysis.context import Context
+from pytest_qcom.analysis.findings import Finding, Rule
+from pytest_qcom.analysis.steps import Held, Step
+from pytest_qcom.isa.instruction import Sync
+
+
+@dataclass(slots=True)
+class _State:
+    """Cells outstanding: ``ss``/``sy`` are still to be written, ``held_*`` are still to be read."""
+
+    ss: int = 0
+    sy: int = 0
+    held_ss: int = 0
+    held_any: int = 0
+    barrier_ss: bool = False
+    barrier_sy: bool = False
+
+    def copy(self) -> _State:
+        return _State(self.ss, self.sy, self.held_ss, self.held_any, self.barrier_ss, self.barrier_sy)
+
+    def join(self, other: _State) -> None:
+        self.ss |= other.ss
+        self.sy |= other.sy
+        self.held_ss |= other.held_ss
+        self.held_any |= other.held_any
+        self.barrier_ss |= other.barrier_ss
+        self.barrier_sy |= other.barrier_sy
+
+    def clear_ss(self) -> None:
+        self.ss = self.held_ss = self.held_any = 0
+        self.barrier_ss = False
+
+    def clear_sy(self) -> None:
+        self.sy = self.held_any = 0
+        self.barrier_sy = False
+
+    def issue(self, step: Step) -> None:
+        """What a step leaves outstanding, once its own flags have been honoured."""
+        if step.barrier:
+            self.barrier_ss = self.barrier_sy = True
+        if step.result is Sync.SS:
+            self.ss |= step.wait_writes
+        elif step.result is Sync.SY:
+            self.sy |= step.wait_writes
+        if step.held is Held.SS:
+            self.held_ss |= step.wait_reads
+        elif step.held is Held.ANY:
+            self.held_any |= step.wait_reads
+
+
+def waits(context: Context) -> list[Finding]:
+    """All missing waits, in program order; each is reported once, as if it stood there from then on."""
+    entry = _fixed_point(context)
+    found: list[Finding] = []
+    for position in context.order:
+        node = context.graph.nodes[position]
+        state = entry[position].copy()
+        for index in range(node.start, node.stop):
+            step = context.steps[index]
+            if step.ss:
+                state.clear_ss()
+            if step.sy:
+                state.clear_sy()
+            touched = step.wait_reads | step.wait_writes
+            if (
+                (state.ss | state.sy) & touched
+                or (state.held_ss | state.held_any) & step.wait_writes
+                or ((state.barrier_ss or state.barrier_sy) and not step.idle)
+            ):
+                found.extend(_report(context, index, state))
+            state.issue(step)
+    return found
+
+
+def _fixed_point(context: Context) -> list[_State]:
+    nodes = context.graph.nodes
+    entry = [_State() for _ in nodes]
+    todo = list(reversed(context.order))
+    queued = set(todo)
+    while todo:
+        position = todo.pop()
+        queued.discard(position)
+        node = nodes[position]
+        state = entry[position].copy()
+        for step in context.steps[node.start : node.stop]:
+            if step.ss:
+                state.clear_ss()
+            if step.sy:
+                state.clear_sy()
+            state.issue(step)
+        for successor in node.successors:
+            before = entry[successor].copy()
+            entry[successor].join(state)
+            if entry[successor] != before and successor not in queued:
+                queued.add(successor)
+                todo.append(successor)
+    return entry
+
+
+def _report(context: Context, index: int, state: _State) -> list[Finding]:
+    """The findings of one instruction; clears what they name, so that later users are not reported again."""
+    step = context.steps[index]
+    found = []
+    if (state.barrier_ss or state.barrier_sy) and not step.idle:
+        found.append(_barrier(context, index, state))
+        state.barrier_ss = state.barrier_sy = False
+    if cells := state.sy & (step.wait_reads | step.wait_writes):
+        found.append(_result(context, index, cells, Sync.SY))
+        state.clear_sy()
+    if cells := state.ss & (step.wait_reads | step.wait_writes):
+        found.append(_result(context, index, cells, Sync.SS))
+        state.clear_ss()
+    if cells := (state.held_ss | state.held_any) & step.wait_writes:
+        found.append(_overwrite(context, index, cells, state))
+        state.clear_ss()
+    return found
+
+
+def _wait(context: Context, index: int, flag: str) -> str:
+    """How to place a flag on an instruction that may have no bit for it."""
+    if flag == "ss" and context.program.instrs[index].op.cat in (5, 6):
+        return f"(ss)nop before #{index}"
+    return f"({flag}) on #{index}"
+
+
+def _result(context: Context, index: int, cells: int, sync: Sync) -> Finding:
+    step = context.steps[index]
+    read = cells & step.wait_reads
+    subject = read or cells
+    producer = context.search(
+        index,
+        lambda other: other.result is sync and bool(other.wait_writes & subject),
+        lambda other: other.sy if sync is Sync.SY else other.ss,
+    )
+    names = context.names(index, subject, written=not read, timing=True)
+    rules: tuple[Rule, Rule] = (findings.MISSING_SY, findings.OVERWRITE_SY)
+    if sync is Sync.SS:
+        rules = (findings.MISSING_SS, findings.OVERWRITE_SS)
+    effect = f"reads {names} as it was before the result arrives"
+    if not read:
+        effect = f"writes {names}, and the late result then overwrites it"
+    return Finding(
+        rule=rules[0] if read else rules[1],
+        register=names,
+        consumer=context.site(index),
+        producer=None if producer is None else context.site(producer),
+        available=None,
+        needed=None,
+        effect=effect,
+        fix=_wait(context, index, sync.value),
+    )
+
+
+def _overwrite(context: Context, index: int, cells: int, state: _State) -> Finding:
+    any_flag = not cells & state.held_ss
+    producer = context.search(
+        index,
+        lambda other: other.held is not Held.NOT and bool(other.wait_reads & cells),
+        lambda other: other.ss or (any_flag and other.sy),
+    )
+    names = context.names(index, cells, written=True, timing=True)
+    choice = _wait(context, index, "ss")
+    if any_flag:
+        choice += f" or (sy) on #{index}"
+    return Finding(
+        rule=findings.SOURCE_OVERWRITE,
+        register=names,
+        consumer=context.site(index),
+        producer=None if producer is None else context.site(producer),
+        available=None,
+        needed=None,
+        effect=f"changes {names} before the earlier instruction has read it: that one may use the new value",
+        fix=f"{choice}, or another register",
+    )
+
+
+def _barrier(context: Context, index: int, state: _State) -> Finding:
+    producer = context.search(index, lambda other: other.barrier, lambda other: False)
+    flags = [name for name, missing in (("ss", state.barrier_ss), ("sy", state.barrier_sy)) if missing]
+    return Finding(
+        rule=findings.BARRIER_WAIT,
+        register="",
+        consumer=context.site(index),
+        producer=None if producer is None else context.site(producer),
+        available=None,
+        needed=None,
+        effect="runs before the barrier's memory accesses are done",
+        fix=" and ".join(_wait(context, index, flag) for flag in flags),
+    )
