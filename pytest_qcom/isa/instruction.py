@@ -72,7 +72,9 @@ class Flow(enum.Enum):
     NEXT = "next"
     END = "end"
     JUMP = "jump"
-    BRANCH = "branch"  # taken where a predicate (or two of them, combined) holds
+    BRANCH = "branch"  # taken where p0[comp1], inverted if inv1, holds
+    BRANCH_OR = "branch_or"  # taken where it or p0[comp2], inverted if inv2, holds
+    BRANCH_AND = "branch_and"
     ANY = "any"  # taken by the whole wave if any fiber's predicate holds
     ALL = "all"
     PREDT = "predt"

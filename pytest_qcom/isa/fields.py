@@ -1,0 +1,138 @@
+"""Typed bit ranges of an instruction word, and layouts that account for all 64 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pytest_qcom.errors import DecodeError, EncodeError
+
+WORD_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Bits ``hi:lo`` of a word, both included, read as an unsigned or two's complement number."""
+
+    name: str
+    lo: int
+    hi: int
+    signed: bool = False
+
+    @property
+    def mask(self) -> int:
+        """The bits of the word that the field owns."""
+        return (1 << self.hi + 1) - (1 << self.lo)
+
+    def get(self, word: int) -> int:
+        width = self.hi - self.lo + 1
+        value = word >> self.lo & (1 << width) - 1
+        return value - (1 << width) if self.signed and value >> width - 1 else value
+
+    def put(self, value: int, owner: str) -> int:
+        """``value`` at the field's place.
+
+        Raises:
+            EncodeError: when the field cannot hold it; ``owner`` is named.
+        """
+        width = self.hi - self.lo + 1
+        low, high = (-(1 << width - 1), (1 << width - 1) - 1) if self.signed else (0, (1 << width) - 1)
+        if not low <= value <= high:
+            raise EncodeError(
+                f"{owner}: {self.name} is {value}, its {width} bits hold {low} to {high}; choose a value in range",
+                field=self.name,
+                value=value,
+                low=low,
+                high=high,
+            )
+        return (value & (1 << width) - 1) << self.lo
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Bits ``hi:lo`` that have one value. Where Mesa does not care, ours must be zero: see ``care``."""
+
+    lo: int
+    hi: int
+    value: int = 0
+    care: bool = True  # False: Mesa ignores the bits, with a warning; a set one is refused here
+
+    @property
+    def mask(self) -> int:
+        return (1 << self.hi + 1) - (1 << self.lo)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which bits of a word mean what. Every bit stands in exactly one field or fixed range."""
+
+    fields: tuple[Field, ...]
+    fixed: tuple[Fixed, ...]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(part.name for part in self.fields)
+
+    @cached_property
+    def mask(self) -> int:
+        """All bits with one legal value."""
+        return sum(part.mask for part in self.fixed)
+
+    @cached_property
+    def match(self) -> int:
+        """The legal value of the bits in :attr:`mask`."""
+        return sum(part.value << part.lo for part in self.fixed)
+
+    @cached_property
+    def selecting(self) -> int:
+        """The fixed bits that tell one instruction from another."""
+        return sum(part.mask for part in self.fixed if part.care)
+
+    def unclaimed(self) -> Iterator[int]:
+        """Bits that are defined never or more than once; empty for a sound layout."""
+        for bit in range(WORD_BITS):
+            if sum(part.mask >> bit & 1 for part in (*self.fields, *self.fixed)) != 1:
+                yield bit
+
+    def unpack(self, word: int, owner: str) -> dict[str, int]:
+        """The fields of ``word``.
+
+        Raises:
+            DecodeError: when a fixed bit has the wrong value.
+        """
+        wrong = (word ^ self.match) & self.mask
+        if wrong:
+            raise self._unexpected(word, wrong, owner)
+        return {part.name: part.get(word) for part in self.fields}
+
+    def pack(self, values: Mapping[str, int], owner: str) -> int:
+        """The word with these fields; one that is not given is 0.
+
+        Raises:
+            EncodeError: when a value is out of its range, or belongs to no field.
+        """
+        word = self.match
+        for name in values.keys() - self.names:
+            if values[name]:
+                raise EncodeError(f"{owner} has no field {name}; it has {', '.join(sorted(self.names))}")
+        for part in self.fields:
+            if value := values.get(part.name, 0):
+                word |= part.put(value, owner)
+        return word
+
+    def _unexpected(self, word: int, wrong: int, owner: str) -> DecodeError:
+        part = next(part for part in self.fixed if part.mask & wrong)
+        return bad_bits(word, part.lo, part.hi, owner, f"must be {part.value:#x}")
+
+
+def bad_bits(word: int, lo: int, hi: int, owner: str, reason: str) -> DecodeError:
+    """The error for bits ``hi:lo`` of ``word`` that no A630 instruction has."""
+    value = word >> lo & (1 << hi - lo + 1) - 1
+    return DecodeError(
+        f"word {word:016x}: bits {hi}:{lo} of {owner} are {value:#x}, {reason}; this is no A630 instruction",
+        word=word,
+        low=lo,
+        high=hi,
+        value=value,
+    )
