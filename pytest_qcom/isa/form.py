@@ -101,8 +101,10 @@ class Form:
                 pattern += re.escape(part)
         return re.compile(pattern), names
 
-    def parse(self, draft: Draft, mnemonic: str, operands: Sequence[str]) -> bool:
+    def parse(self, draft: Draft, mnemonic: str, operands: Sequence[str], values: Mapping[str, int]) -> bool:
         """Read ``operands`` into ``draft``, if ``mnemonic`` is one of this form.
+
+        ``values`` are attributes known beforehand, which the text may override.
 
         Raises:
             EncodeError: when an operand does not fit its slot, or their number is wrong.
@@ -112,7 +114,10 @@ class Form:
         if match is None:
             return False
         draft.attrs.update(self.defaults)
+        draft.attrs.update({name: value for name, value in values.items() if name in self.defaults})
         self._read(draft, names, match)
+        if self.operands == (REST,):
+            operands = [", ".join(operands)] if operands else []
         slots = [slot for slot in self._slots if slot[1] or slot[0].pattern]
         optional = sum(slot[0].fullmatch("") is not None for slot in slots)
         if not len(slots) - optional <= len(operands) <= len(slots):
@@ -131,6 +136,9 @@ class Form:
         for name in names:
             self.tokens[name].read(draft, next(groups))
 
+
+REST = "{operands}"
+"""An operand template that takes all operands as one text."""
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

@@ -175,7 +175,11 @@ def parse_operand(text: str) -> Operand:
         )
     both = "absneg" in flags
     return replace(
-        found, neg=both or "neg" in flags, abs=both or "abs" in flags, repeat="r" in flags, last="last" in flags
+        found,
+        neg=both or "neg" in flags,
+        abs=both or "abs" in flags,
+        repeat="r" in flags,
+        last="last" in flags,
     )
 
 
@@ -197,9 +201,16 @@ def _plain_operand(text: str) -> Operand | None:
 def _parse_register(match: re.Match[str]) -> Operand:
     half, file, index, component = match[1] == "h", match[2], int(match[3]), COMPONENTS.index(match[4])
     if file == "c":
-        return Operand(Kind.CONST, _ranged(4 * index + component, 0, CONST_LIMIT - 1, "constant", match[0]), half)
+        return Operand(
+            Kind.CONST, _ranged(4 * index + component, 0, CONST_LIMIT - 1, "constant", match[0]), half
+        )
     if file == "a":  # a1.x is encoded as a0.y
-        return gpr(_ranged(ADDRESS + index + component, ADDRESS, PREDICATE - 1, "address register", match[0]), True)
+        return gpr(
+            _ranged(ADDRESS + index + component, ADDRESS, PREDICATE - 1, "address register", match[0]), True
+        )
     if file == "p":
-        return gpr(_ranged(PREDICATE + 4 * index + component, PREDICATE, NO_REGISTER - 1, "predicate", match[0]), half)
+        return gpr(
+            _ranged(PREDICATE + 4 * index + component, PREDICATE, NO_REGISTER - 1, "predicate", match[0]),
+            half,
+        )
     return gpr(_ranged(4 * index + component, 0, GPR_LIMIT - 1, "register", match[0]), half)

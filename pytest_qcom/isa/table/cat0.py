@@ -8,7 +8,13 @@ from pytest_qcom.isa.form import Draft, Form, Token, attributes
 from pytest_qcom.isa.instruction import Flow, Instr, Latency, Op, Unsupported
 from pytest_qcom.isa.registers import COMPONENTS
 
-_FLAGS = (Field("rpt", 40, 42), Field("ss", 44, 44), Field("eq", 48, 48), Field("jp", 59, 59), Field("sy", 60, 60))
+_FLAGS = (
+    Field("rpt", 40, 42),
+    Field("ss", 44, 44),
+    Field("eq", 48, 48),
+    Field("jp", 59, 59),
+    Field("sy", 60, 60),
+)
 _TARGET = Field("target", 0, 31, signed=True)
 _FIRST = (Field("inv1", 52, 52), Field("comp1", 53, 54))
 _SECOND = (Field("inv2", 45, 45), Field("comp2", 46, 47))
@@ -56,11 +62,24 @@ _DEFAULTS = {"eq": 0}
 
 
 def _form(
-    name: str, opcode: int, high: int, fields: tuple[Field, ...], fixed: tuple[Fixed, ...], flags: str, *slots: str
+    name: str,
+    opcode: int,
+    high: int,
+    fields: tuple[Field, ...],
+    fixed: tuple[Fixed, ...],
+    flags: str,
+    *slots: str,
 ) -> Form:
     layout = Layout(
         (*_FLAGS, _TARGET, *fields),
-        (_CAT, Fixed(55, 58, opcode), Fixed(49, 49, high), Fixed(43, 43, care=False), Fixed(50, 51, care=False), *fixed),
+        (
+            _CAT,
+            Fixed(55, 58, opcode),
+            Fixed(49, 49, high),
+            Fixed(43, 43, care=False),
+            Fixed(50, 51, care=False),
+            *fixed,
+        ),
     )
     defaults = _DEFAULTS if "{target}" in slots else {**_DEFAULTS, "target": 0}
     return Form(layout, _lift, _lower, tuple(flags.split()), name, slots, _TOKENS, defaults)
@@ -84,7 +103,9 @@ def _branch(name: str, kind: int, effect: Flow, two: bool = False) -> Op:
         slots = ("{p1}", "{p2}", "{target}")
         form = _form(name, 1, 0, _FIRST + _SECOND, fixed, "sy ss eq jp", *slots)
     else:
-        form = _form(name, 1, 0, _FIRST, (*fixed, Fixed(45, 47, care=False)), "sy ss eq jp", "{p1}", "{target}")
+        form = _form(
+            name, 1, 0, _FIRST, (*fixed, Fixed(45, 47, care=False)), "sy ss eq jp", "{p1}", "{target}"
+        )
     return Op(name, 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)
 
 
@@ -106,12 +127,23 @@ def _getlast() -> Op:
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         instr = _lift(op, f, word)
         return Instr(
-            op, rpt=instr.rpt, ss=instr.ss, jp=instr.jp, sy=instr.sy,
+            op,
+            rpt=instr.rpt,
+            ss=instr.ss,
+            jp=instr.jp,
+            sy=instr.sy,
             attrs=attributes({**dict(instr.attrs), "width": f["width"]}),
         )
 
     form = Form(
-        base.layout, lift, _lower, base.flags, "getlast.w{width}", ("{target}",), {**_TOKENS, "width": width}, _DEFAULTS
+        base.layout,
+        lift,
+        _lower,
+        base.flags,
+        "getlast.w{width}",
+        ("{target}",),
+        {**_TOKENS, "width": width},
+        _DEFAULTS,
     )
     effect = Unsupported("getlast elects fibers in an order that is not documented")
     return Op("getlast", 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)

@@ -141,7 +141,9 @@ def _read_kind(draft: Draft, text: str) -> None:
     found = re.fullmatch(rf"(mov|cov)\.({_TYPE})({_TYPE})", text)
     pair = (found[2], found[3]) if found else ("s16", "s16") if text == "mova" else ("u16", "u16")
     if found and (found[1] == "mov") != (found[2] == found[3]):
-        raise EncodeError(f"{text} has types that are {'not ' if found[1] == 'mov' else ''}equal; use mov or cov")
+        raise EncodeError(
+            f"{text} has types that are {'not ' if found[1] == 'mov' else ''}equal; use mov or cov"
+        )
     draft.attrs.update(src_type=_CODES[pair[0]], dst_type=_CODES[pair[1]])
 
 
@@ -247,7 +249,16 @@ def _parallel(name: str, sub: int, dsts: tuple[str, ...], srcs: int) -> Op:
     rest = (Fixed(24, 31),) if name == "swz" else ()
     layout = Layout(
         (*_COMMON, *_TYPES, *fields),
-        (_CAT, Fixed(42, 42), Fixed(43, 43), Fixed(49, 49), Fixed(53, 54), Fixed(57, 58, 2), Fixed(40, 41, sub), *rest),
+        (
+            _CAT,
+            Fixed(42, 42),
+            Fixed(43, 43),
+            Fixed(49, 49),
+            Fixed(53, 54),
+            Fixed(57, 58, 2),
+            Fixed(40, 41, sub),
+            *rest,
+        ),
     )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
@@ -272,9 +283,7 @@ def _parallel(name: str, sub: int, dsts: tuple[str, ...], srcs: int) -> Op:
         **{part: further(part) for part in dsts}, **{f"src{n}": plain(n) for n in range(srcs)},
     }  # fmt: skip
     slots = ("{round}{dst}", *(f"{{{part}}}" for part in dsts), *(f"{{src{n}}}" for n in range(srcs)))
-    form = Form(
-        layout, lift, lower, ("sy", "ss", "jp", "ul"), name + ".{src_type}{dst_type}", slots, tokens
-    )
+    form = Form(layout, lift, lower, ("sy", "ss", "jp", "ul"), name + ".{src_type}{dst_type}", slots, tokens)
     return Op(name, 1, Latency.ALU, compute=_moved, reads="t", source="Mesa ir3-cat1.xml", layout=form)
 
 
@@ -287,7 +296,9 @@ def _moved(builder: Any, values: Any, instr: Instr) -> Any:
 
 def _lift_movmsk(op: Op, f: dict[str, int], word: int) -> Instr:
     kind = Kind.REL_GPR if f["dst_rel"] else Kind.GPR
-    return Instr(op, Operand(kind, f["dst"]), rpt=f["rpt"], attrs=attributes({"round": f["round"]}), **_flags(f))
+    return Instr(
+        op, Operand(kind, f["dst"]), rpt=f["rpt"], attrs=attributes({"round": f["round"]}), **_flags(f)
+    )
 
 
 def _lower_movmsk(instr: Instr) -> dict[str, int]:
@@ -307,7 +318,15 @@ def _show_movmsk_dst(instr: Instr) -> str:
 def _movmsk() -> Op:
     layout = Layout(
         (*_COMMON, Field("rpt", 40, 41), Field("dst_rel", 49, 49)),
-        (_CAT, Fixed(0, 31), Fixed(42, 43), Fixed(46, 48, 3), Fixed(50, 52, 3), Fixed(53, 54), Fixed(57, 58, 3)),
+        (
+            _CAT,
+            Fixed(0, 31),
+            Fixed(42, 43),
+            Fixed(46, 48, 3),
+            Fixed(50, 52, 3),
+            Fixed(53, 54),
+            Fixed(57, 58, 3),
+        ),
     )
     width = Token(
         "32|64|96|128",

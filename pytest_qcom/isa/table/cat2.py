@@ -57,11 +57,15 @@ def lower_flags(instr: Instr) -> dict[str, int]:
     fields = {name: int(getattr(instr, name)) for name in ("rpt", "sat", "ss", "ul", "ei", "jp", "sy")}
     marked = [bool(operand.repeat) for operand in instr.srcs[:2]] + [False, False]
     if instr.rpt and instr.nop:
-        raise EncodeError(f"{instr.op.name} with (rpt{instr.rpt}) and (nop{instr.nop}); they share bits, use one")
+        raise EncodeError(
+            f"{instr.op.name} with (rpt{instr.rpt}) and (nop{instr.nop}); they share bits, use one"
+        )
     if not instr.rpt and any(marked):
         raise EncodeError(f"{instr.op.name} with (r) but without (rptN); its bits would mean (nopN), drop it")
     if not 0 <= instr.nop <= 3:
-        raise EncodeError(f"{instr.op.name} with (nop{instr.nop}); at most (nop3) fits, use a nop instruction")
+        raise EncodeError(
+            f"{instr.op.name} with (nop{instr.nop}); at most (nop3) fits, use a nop instruction"
+        )
     first, second = (instr.nop & 1, instr.nop >> 1) if not instr.rpt else marked[:2]
     return {**fields, "r1": int(first), "r2": int(second)}
 
@@ -134,7 +138,10 @@ def _ei_dst() -> Token:
     return Token(
         r"(?:\(ei\))?" + token.pattern,
         lambda i: ("(ei)" if i.ei else "") + token.show(i),
-        lambda d, t: (d.flags.__setitem__("ei", int(t.startswith("(ei)"))), token.read(d, t.removeprefix("(ei)")))[1],
+        lambda d, t: (
+            d.flags.__setitem__("ei", int(t.startswith("(ei)"))),
+            token.read(d, t.removeprefix("(ei)")),
+        )[1],
     )
 
 
@@ -159,7 +166,9 @@ def _form(name: str, opcode: int, sources: int, condition: bool = False) -> Form
     )
 
 
-def _op(name: str, opcode: int, reads: str, result: str, compute: Compute, confidence: str = "documented") -> Op:
+def _op(
+    name: str, opcode: int, reads: str, result: str, compute: Compute, confidence: str = "documented"
+) -> Op:
     form = _form(name, opcode, len(reads), result == "c")
     return Op(
         name, 2, Latency.ALU, compute=compute, reads=reads, result=result, confidence=confidence,

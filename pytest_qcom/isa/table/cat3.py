@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_qcom.errors import EncodeError
-from pytest_qcom.isa.fields import Field, Fixed, Layout
+from pytest_qcom.isa.fields import Field, Fixed, Layout, bad_bits
 from pytest_qcom.isa.form import Form, attributes, choice, destination, source
 from pytest_qcom.isa.instruction import Compute, Instr, Kind, Latency, Op, Operand, Unsupported
 from pytest_qcom.isa.operands import gpr, operand_text, pack_source3, unpack_source3
@@ -48,7 +48,21 @@ def key(word: int) -> tuple[int, ...]:
     return (3, opcode, alternate, variant)
 
 
-def _sources(f: dict[str, int], full: bool, immediates: tuple[bool, bool], word: int, name: str) -> list[Operand]:
+def _no_constant(operand: Operand, word: int, lo: int, name: str) -> Operand:
+    """Dot products and matrix operations take no constants where others do (Mesa prints an error)."""
+    if operand.kind is Kind.CONST:
+        raise bad_bits(word, lo, lo + 12, name, "a constant, which it does not take")
+    return operand
+
+
+def _refuse_constants(instr: Instr) -> None:
+    if any(operand.kind is Kind.CONST for operand in instr.srcs):
+        raise EncodeError(f"{instr.op.name} takes no constants; move it to a register")
+
+
+def _sources(
+    f: dict[str, int], full: bool, immediates: tuple[bool, bool], word: int, name: str
+) -> list[Operand]:
     first = unpack_source3(f["src1"], not full, immediates[0], word, 0, name)
     third = unpack_source3(f["src3"], not full, immediates[1], word, 16, name)
     operands = [first, gpr(f["src2"], not full), third]
@@ -65,7 +79,9 @@ def _pack_sources(instr: Instr, immediates: tuple[bool, bool], half: bool) -> di
         raise EncodeError(f"{name} with {len(instr.srcs)} sources; it takes 3")
     first, second, third = (replace(operand, half=half) for operand in instr.srcs)
     if second.kind is not Kind.GPR or second.abs or second.last:
-        raise EncodeError(f"{name}: second source {operand_text(second)} must be a plain register; move it to one")
+        raise EncodeError(
+            f"{name}: second source {operand_text(second)} must be a plain register; move it to one"
+        )
     fields = {
         "src1": pack_source3(first, immediates[0], name),
         "src2": second.value,
@@ -86,7 +102,9 @@ def _plain(name: str, opcode: int, full: bool) -> Form:
 
     def lower(instr: Instr) -> dict[str, int]:
         if common_width(instr, instr.srcs) != full:
-            raise EncodeError(f"{name} takes {'full' if full else 'half'} sources; use {'r' if full else 'hr'} registers")
+            raise EncodeError(
+                f"{name} takes {'full' if full else 'half'} sources; use {'r' if full else 'hr'} registers"
+            )
         fields = {**dict(instr.attrs), **lower_flags(instr), **lower_dst(instr, full)}
         return fields | _pack_sources(instr, (False, False), not full)
 
@@ -112,7 +130,9 @@ def _alternate(name: str, opcode: int) -> Form:
 
     fields = (*_BASE, _NEG1, _NEG2, _NEG3, Field("full", 42, 42), Field("conv", 46, 46))
     layout = Layout(fields, (_CAT, Fixed(55, 58, opcode), _ALTERNATE))
-    return Form(layout, lift, lower, _FLAGS, name, _SLOTS, {**_TOKENS, "src1": _number(0), "src3": _number(2)})
+    return Form(
+        layout, lift, lower, _FLAGS, name, _SLOTS, {**_TOKENS, "src1": _number(0), "src3": _number(2)}
+    )
 
 
 def _number(index: int) -> Any:
@@ -144,12 +164,15 @@ _TOKENS = {
 def _dot(name: str, variant: int) -> Form:
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         srcs = _sources(f, True, (False, False), word, op.name)
+        _no_constant(srcs[0], word, 0, op.name)
+        _no_constant(srcs[2], word, 16, op.name)
         attrs = attributes({"mixed": f["mixed"], "high": f["high"]})
         return Instr(op, gpr(f["dst"]), tuple(srcs), attrs=attrs, **lift_flags(f))
 
     def lower(instr: Instr) -> dict[str, int]:
         if not common_width(instr, instr.srcs):
             raise EncodeError(f"{name} takes full sources; use r registers")
+        _refuse_constants(instr)
         dst = lower_dst(instr, False)
         fields = {**dict(instr.attrs), **lower_flags(instr), "dst": dst["dst"]}
         return fields | _pack_sources(instr, (False, False), False)
@@ -161,13 +184,14 @@ def _dot(name: str, variant: int) -> Form:
         "sign": choice("mixed", {0: ".unsigned", 1: ".mixed"}),
         "pack": choice("high", {0: ".low", 1: ".high"}),
     }
-    flags = ("sy", "ss", "jp", "sat", "rpt", "nop", "ul")
+    flags = ("sy", "ss", "jp", "sat", "nop", "ul")  # (rptN) is not printed
     return Form(layout, lift, lower, flags, name + "{sign}{pack}", _SLOTS, tokens, {"mixed": 0, "high": 0})
 
 
 def _matrix(name: str, variant: int) -> Form:
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         srcs = _sources(f, bool(f["full"]), (False, True), word, op.name)
+        _no_constant(srcs[0], word, 0, op.name)
         attrs = attributes({"full": f["full"]})
         return Instr(op, gpr(f["dst"], not f["dst_full"]), tuple(srcs), attrs=attrs, **lift_flags(f))
 
@@ -175,6 +199,7 @@ def _matrix(name: str, variant: int) -> Form:
         dst = instr.dst
         if dst is None or dst.kind is not Kind.GPR:
             raise EncodeError(f"{name} needs a register as destination; give one")
+        _refuse_constants(instr)
         full = common_width(instr, instr.srcs)
         fields = {**dict(instr.attrs), **lower_flags(instr), "dst": dst.value, "dst_full": int(not dst.half)}
         return fields | {"full": int(full)} | _pack_sources(instr, (False, True), not full)
@@ -260,7 +285,14 @@ def _op(
 def _shift(name: str, opcode: int, compute: Compute) -> Op:
     form = _alternate(name, opcode)
     return Op(
-        name, 3, Latency.ALU, compute=compute, reads="bbb", result="b", source="Mesa ir3-cat3.xml", layout=form
+        name,
+        3,
+        Latency.ALU,
+        compute=compute,
+        reads="bbb",
+        result="b",
+        source="Mesa ir3-cat3.xml",
+        layout=form,
     )
 
 

@@ -53,7 +53,8 @@ def _lower(instr: Instr) -> dict[str, int]:
 
 def _op(name: str, opcode: int, function: str) -> Op:
     layout = Layout(
-        _FIELDS, (Fixed(61, 63, 4), Fixed(53, 58, opcode), Fixed(16, 31, care=False), Fixed(47, 51, care=False))
+        _FIELDS,
+        (Fixed(61, 63, 4), Fixed(53, 58, opcode), Fixed(16, 31, care=False), Fixed(47, 51, care=False)),
     )
     form = Form(
         layout, _lift, _lower, ("sy", "ss", "jp", "sat", "rpt", "ul"), name, ("{dst}", "{src}"),

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.fields import Field, Fixed, Layout, bad_bits
 from pytest_qcom.isa.form import TYPES, Draft, Form, Token, attributes
-from pytest_qcom.isa.instruction import Effect, Instr, Kind, Latency, Op, Operand, Sample, Shuffle, Sync, Unsupported
+from pytest_qcom.isa.instruction import (
+    Effect,
+    Instr,
+    Kind,
+    Latency,
+    Op,
+    Operand,
+    Sample,
+    Shuffle,
+    Sync,
+    Unsupported,
+)
 from pytest_qcom.isa.operands import gpr, parse_operand, register_text
 from pytest_qcom.isa.registers import Ty
 
@@ -29,10 +40,14 @@ _COMMON = (
     Field("sy", 60, 60),
 )
 # shuffles use only these, the other fields of textures are 0
-_SHUFFLE = tuple(field for field in _COMMON if field.name in ("full", "src1", "src2", "dst", "wrmask", "type", "jp", "sy"))
+_SHUFFLE = tuple(
+    field for field in _COMMON if field.name in ("full", "src1", "src2", "dst", "wrmask", "type", "jp", "sy")
+)
 _CAT = Fixed(61, 63, 5)
 _UNUSED = Fixed(17, 17, care=False)
-_WRMASK = {mask: "".join(letter for bit, letter in enumerate("xyzw") if mask >> bit & 1) for mask in range(16)}
+_WRMASK = {
+    mask: "".join(letter for bit, letter in enumerate("xyzw") if mask >> bit & 1) for mask in range(16)
+}
 # descriptor modes of s2en (Mesa, #cat5-s2en-bindless-desc-mode)
 _INDIRECT, _BINDLESS = range(6), (1, 2, 3, 5, 6, 7)
 _USES_A1, _UNIFORM, _NONUNIFORM = (1, 3, 7), (0, 1, 5), (2, 3, 4)
@@ -137,7 +152,11 @@ def _lower(shape: _Shape, instr: Instr) -> dict[str, int]:
     numbers = [operand.value for operand in srcs]
     if shape.sources == 0:
         numbers.insert(0, 0)
-    fields |= {"full": int(not half), "src1": numbers[0], "src2": numbers[1] if len(numbers) > 1 else attrs.pop("offset", 0)}
+    fields |= {
+        "full": int(not half),
+        "src1": numbers[0],
+        "src2": numbers[1] if len(numbers) > 1 else attrs.pop("offset", 0),
+    }
     return attrs | fields | _lower_dst(instr)
 
 
@@ -180,7 +199,11 @@ def _suffixes(instr: Instr) -> str:
         text += ".v" if "inv_1d" in dict(instr.attrs) else ".s"
     if get("s2en"):
         mode = get("mode")
-        text += ".s2en" * (mode in _INDIRECT) + ".uniform" * (mode in _UNIFORM) + ".nonuniform" * (mode in _NONUNIFORM)
+        text += (
+            ".s2en" * (mode in _INDIRECT)
+            + ".uniform" * (mode in _UNIFORM)
+            + ".nonuniform" * (mode in _NONUNIFORM)
+        )
         text += f".base{get('base')}" * (mode in _BINDLESS)
     if "inv_1d" in dict(instr.attrs) and not get("inv_1d"):
         text += ".1d"
@@ -263,11 +286,11 @@ def _read_mask(word: str) -> int:
 def _tokens(shape: _Shape) -> dict[str, Token]:
     return {
         "suffixes": Token(r"(?:\.[a-z0-9]+)*", _suffixes, _read_suffixes),
-        "operands": Token(
-            r".+", lambda i: _operands(shape, i), lambda d, t: _read_operands(shape, d, t)
-        ),
+        "operands": Token(r".+", lambda i: _operands(shape, i), lambda d, t: _read_operands(shape, d, t)),
         "width": Token(
-            r"\d+", lambda i: str(2 << i["cluster"]), lambda d, t: d.attrs.__setitem__("cluster", int(t).bit_length() - 2)
+            r"\d+",
+            lambda i: str(2 << i["cluster"]),
+            lambda d, t: d.attrs.__setitem__("cluster", int(t).bit_length() - 2),
         ),
     }
 
@@ -277,7 +300,12 @@ _DEFAULTS = {**_BASIC, "3d": 0, "array": 0, "s2en": 0, "o": 0}
 
 
 def _form(
-    name: str, mnemonic: str, shape: _Shape, fields: tuple[Field, ...], fixed: tuple[Fixed, ...], defaults: dict[str, int]
+    name: str,
+    mnemonic: str,
+    shape: _Shape,
+    fields: tuple[Field, ...],
+    fixed: tuple[Fixed, ...],
+    defaults: dict[str, int],
 ) -> Form:
     shuffle = not any(field.name == "base_hi" for field in fields)
     common = _SHUFFLE if shuffle else _COMMON
@@ -290,7 +318,9 @@ def _form(
     )  # fmt: skip
 
 
-_GRAPHICS = Unsupported("filtered sampling and derivatives belong to graphics; compute code here reads with isam")
+_GRAPHICS = Unsupported(
+    "filtered sampling and derivatives belong to graphics; compute code here reads with isam"
+)
 _SIZES = Unsupported("image queries: tinygrad's compiler never emits them")
 
 
@@ -305,7 +335,12 @@ def _texture(name: str, opcode: int, shape: _Shape, effect: Effect = _GRAPHICS) 
 
 
 def _isam() -> Op:
-    fields = (Field("inv_1d", 18, 18), Field("base_hi", 19, 20), Field("sv", 50, 50), Field("immediate", 53, 53))
+    fields = (
+        Field("inv_1d", 18, 18),
+        Field("base_hi", 19, 20),
+        Field("sv", 50, 50),
+        Field("immediate", 53, 53),
+    )
     defaults = {"inv_1d": 0, "sv": 0, "immediate": 0}
     form = _form("isam", "isam{suffixes}", _Shape(), fields, (Fixed(54, 58, 0),), defaults)
     return _op("isam", form, Sample())
@@ -331,7 +366,9 @@ def _broadcast() -> Op:
 
 
 def _tcinv() -> Op:
-    layout = Layout((Field("jp", 59, 59), Field("sy", 60, 60)), (_CAT, Fixed(0, 53, care=False), Fixed(54, 58, 28)))
+    layout = Layout(
+        (Field("jp", 59, 59), Field("sy", 60, 60)), (_CAT, Fixed(0, 53, care=False), Fixed(54, 58, 28))
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         return Instr(op, jp=bool(f["jp"]), sy=bool(f["sy"]))

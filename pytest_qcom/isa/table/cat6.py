@@ -175,8 +175,23 @@ def _base() -> Token:
 def _ldg() -> Op:
     fields = (*_FLAGS, _TYPE_FIELD, Field("offset", 1, 13, True), Field("address", 14, 21), Field("count", 24, 26),
               Field("dst", 32, 39))  # fmt: skip
-    fixed = (_CAT, Fixed(0, 0, 1), Fixed(22, 22), Fixed(23, 23, 1), Fixed(27, 28, care=False), _ignored(29, 31))
-    fixed = (*fixed[:4], _ignored(27, 29), Fixed(30, 31), _ignored(40), _ignored(41, 48), Fixed(52, 53), Fixed(54, 58))
+    fixed = (
+        _CAT,
+        Fixed(0, 0, 1),
+        Fixed(22, 22),
+        Fixed(23, 23, 1),
+        Fixed(27, 28, care=False),
+        _ignored(29, 31),
+    )
+    fixed = (
+        *fixed[:4],
+        _ignored(27, 29),
+        Fixed(30, 31),
+        _ignored(40),
+        _ignored(41, 48),
+        Fixed(52, 53),
+        Fixed(54, 58),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {name: f[name] for name in ("type", "offset", "count")}
@@ -188,7 +203,9 @@ def _ldg() -> Op:
         return fields | {"address": _full(instr, instr.srcs[0])}
 
     tokens = {"type": TYPE, "dst": destination(), "address": _address(0, "g"), "count": _COUNT}
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "ldg.{type}", ("{dst}", "{address}", "{count}"), tokens)
+    form = Form(
+        Layout(fields, fixed), lift, lower, _PRINTED, "ldg.{type}", ("{dst}", "{address}", "{count}"), tokens
+    )
     return _memory("ldg", Latency.GLOBAL, Sync.SY, Load(Space.GLOBAL), form)
 
 
@@ -200,7 +217,9 @@ def _stg() -> Op:
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         data = gpr(f["data"], _half(f["type"]))
-        return _instr(op, f, None, (gpr(f["address"]), data), type=f["type"], count=f["count"], offset=_join(f))
+        return _instr(
+            op, f, None, (gpr(f["address"]), data), type=f["type"], count=f["count"], offset=_join(f)
+        )
 
     def lower(instr: Instr) -> dict[str, int]:
         fields = _lower_common(instr, 2, False)
@@ -208,7 +227,9 @@ def _stg() -> Op:
         return _halve(fields) | {"address": _full(instr, address), "data": _data(instr, data)}
 
     tokens = {"type": TYPE, "address": _address(0, "g"), "data": plain(1), "count": _COUNT}
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "stg.{type}", ("{address}", "{data}", "{count}"), tokens)
+    form = Form(
+        Layout(fields, fixed), lift, lower, _PRINTED, "stg.{type}", ("{address}", "{data}", "{count}"), tokens
+    )
     return _memory("stg", Latency.NONE, Sync.NONE, Store(Space.GLOBAL), form)
 
 
@@ -280,7 +301,15 @@ def _ldg_a() -> Op:
         return fields | {"address": _full(instr, instr.srcs[0]), "index": _full(instr, instr.srcs[1])}
 
     tokens = {"type": TYPE, "dst": destination(), "address": _scaled(1), "count": _COUNT}
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "ldg.a.{type}", ("{dst}", "{address}", "{count}"), tokens)
+    form = Form(
+        Layout(fields, fixed),
+        lift,
+        lower,
+        _PRINTED,
+        "ldg.a.{type}",
+        ("{dst}", "{address}", "{count}"),
+        tokens,
+    )
     return _memory("ldg.a", Latency.GLOBAL, Sync.SY, Load(Space.GLOBAL), form)
 
 
@@ -298,11 +327,23 @@ def _stg_a() -> Op:
     def lower(instr: Instr) -> dict[str, int]:
         fields = _lower_common(instr, 3, False)
         address, index, data = instr.srcs
-        registers = {"address": _full(instr, address), "index": _full(instr, index), "data": _data(instr, data)}
+        registers = {
+            "address": _full(instr, address),
+            "index": _full(instr, index),
+            "data": _data(instr, data),
+        }
         return fields | registers
 
     tokens = {"type": TYPE, "address": _scaled(1), "data": plain(2), "count": _COUNT}
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "stg.a.{type}", ("{address}", "{data}", "{count}"), tokens)
+    form = Form(
+        Layout(fields, fixed),
+        lift,
+        lower,
+        _PRINTED,
+        "stg.a.{type}",
+        ("{address}", "{data}", "{count}"),
+        tokens,
+    )
     return _memory("stg.a", Latency.NONE, Sync.NONE, Store(Space.GLOBAL), form)
 
 
@@ -313,7 +354,15 @@ def _load(name: str, opcode: int, space: str, effect: Effect, latency: Latency, 
     shown = space == "p"  # Mesa prints the half registers of local loads without h
     fields = (*_FLAGS, _TYPE_FIELD, Field("offset", 1, 13, True), Field("address", 14, 21), Field("count", 24, 31),
               Field("dst", 32, 39))  # fmt: skip
-    fixed = (_CAT, Fixed(0, 0, 1), _ignored(22), Fixed(23, 23, 1), _ignored(40, 48), _ignored(52, 53), Fixed(54, 58, opcode))
+    fixed = (
+        _CAT,
+        Fixed(0, 0, 1),
+        _ignored(22),
+        Fixed(23, 23, 1),
+        _ignored(40, 48),
+        _ignored(52, 53),
+        Fixed(54, 58, opcode),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {part: f[part] for part in ("type", "offset", "count")}
@@ -338,11 +387,16 @@ def _store(name: str, opcode: int, space: str, effect: Effect, first_ignored: bo
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         data = gpr(f["data"], _half(f["type"]))
-        return _instr(op, f, None, (gpr(f["address"]), data), type=f["type"], count=f["count"], offset=_join(f))
+        return _instr(
+            op, f, None, (gpr(f["address"]), data), type=f["type"], count=f["count"], offset=_join(f)
+        )
 
     def lower(instr: Instr) -> dict[str, int]:
         fields = _halve(_lower_common(instr, 2, False))
-        return fields | {"address": _full(instr, instr.srcs[0]), "data": _data(instr, instr.srcs[1], shown=False)}
+        return fields | {
+            "address": _full(instr, instr.srcs[0]),
+            "data": _data(instr, instr.srcs[1], shown=False),
+        }
 
     tokens = {"type": TYPE, "address": _address(0, space), "data": plain(1, half=False), "count": _COUNT}
     tokens["data"] = _gpr_shown(1)
@@ -359,7 +413,15 @@ def _gpr_shown(index: int) -> Token:
 
 def _ldlv() -> Op:
     fields = (*_FLAGS, _TYPE_FIELD, Field("offset", 1, 13), Field("count", 24, 31), Field("dst", 32, 39))
-    fixed = (_CAT, Fixed(0, 0), Fixed(14, 21), Fixed(22, 23, 3), _ignored(40, 48), _ignored(52, 53), Fixed(54, 58, 31))
+    fixed = (
+        _CAT,
+        Fixed(0, 0),
+        Fixed(14, 21),
+        Fixed(22, 23, 3),
+        _ignored(40, 48),
+        _ignored(52, 53),
+        Fixed(54, 58, 31),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {part: f[part] for part in ("type", "offset", "count")}
@@ -368,7 +430,13 @@ def _ldlv() -> Op:
     tokens = {"type": TYPE, "dst": destination(half=False), "offset": number("offset"), "count": _COUNT}
     slots = ("{dst}", "l[{offset}]", "{count}")
     form = Form(
-        Layout(fields, fixed), lift, lambda i: _lower_common(i, 0, True), _PRINTED, "ldlv.{type}", slots, tokens
+        Layout(fields, fixed),
+        lift,
+        lambda i: _lower_common(i, 0, True),
+        _PRINTED,
+        "ldlv.{type}",
+        slots,
+        tokens,
     )
     return _memory("ldlv", Latency.LOCAL, Sync.SS, Unsupported("varyings belong to graphics"), form)
 
@@ -394,7 +462,14 @@ _PREAMBLE = Unsupported("writes the constant file, which only preambles do; tiny
 
 
 def _stc() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("data", 1, 8), Field("count", 24, 26), Field("offset", 32, 39), Field("a1", 40, 40))
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("data", 1, 8),
+        Field("count", 24, 26),
+        Field("offset", 32, 39),
+        Field("a1", 40, 40),
+    )
     fixed = (_CAT, _ignored(0), _ignored(9, 13), Fixed(14, 22), Fixed(23, 23, 1), _ignored(27, 31), _ignored(41, 48),
              _ignored(52, 53), Fixed(54, 58, 28))  # fmt: skip
 
@@ -520,14 +595,27 @@ def _ldc() -> Op:
         fields["address"], fields["address_im"] = _either(instr, instr.srcs[0])
         return fields
 
-    tokens = {**_NEW_TOKENS, "uniform": flag("uniform", ".u"), "offset": number("offset"), "address": either(0)}
+    tokens = {
+        **_NEW_TOKENS,
+        "uniform": flag("uniform", ".u"),
+        "offset": number("offset"),
+        "address": either(0),
+    }
     mnemonic = "ldc{uniform}.offset{offset}.{count}.{mode}{base}"
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, mnemonic, ("{dst}", "{address}", "{slot}"), tokens)
+    form = Form(
+        Layout(fields, fixed), lift, lower, _PRINTED, mnemonic, ("{dst}", "{address}", "{slot}"), tokens
+    )
     return _memory("ldc", Latency.GLOBAL, Sync.SY, Load(Space.UBO), form)
 
 
 def _ldc_k() -> Op:
-    fields = (*_NEW, Field("address_im", 23, 23), Field("address", 24, 31), Field("vectors", 32, 39), Field("slot", 41, 48))
+    fields = (
+        *_NEW,
+        Field("address_im", 23, 23),
+        Field("address", 24, 31),
+        Field("vectors", 32, 39),
+        Field("slot", 41, 48),
+    )
     fixed = (*_NEW_FIXED, *_PLAIN_NEW, _ignored(0), _ignored(9, 11), Fixed(14, 19, _LDC), _ignored(20, 21),
              Fixed(22, 22, 1), Fixed(49, 50, 3), _ignored(51), Fixed(52, 53, 3))  # fmt: skip
 
@@ -562,7 +650,9 @@ def _wave_info(name: str, sub: int, effect: Effect, bit23: bool) -> Op:
 
     # the one the encoder emits has no bits set besides these (Mesa, ir3.c)
     defaults = {"mode": 0, "bindless": 0, "base": 0, "count": 1}
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, name + ".{type}", ("{dst}",), _NEW_TOKENS, defaults)
+    form = Form(
+        Layout(fields, fixed), lift, lower, _PRINTED, name + ".{type}", ("{dst}",), _NEW_TOKENS, defaults
+    )
     return _memory(name, Latency.ALU, Sync.SY, effect, form)
 
 
@@ -606,7 +696,11 @@ def _image(name: str, sub: int, load: bool) -> Op:
         value = fields.pop("offset")
         if not 0 <= value < 128:
             raise EncodeError(f"{name} offset is {value}, its 7 bits hold 0 to 127; choose a value in range")
-        fields |= {"high": value >> 5, "low": value & 31, "has_offset": int(bool(value) or fields["has_offset"])}
+        fields |= {
+            "high": value >> 5,
+            "low": value & 31,
+            "has_offset": int(bool(value) or fields["has_offset"]),
+        }
         data = instr.dst if load else instr.srcs[1]
         return fields | {"coordinate": _full(instr, instr.srcs[0]), "data": _data(instr, data or gpr(0))}
 
@@ -615,7 +709,12 @@ def _image(name: str, sub: int, load: bool) -> Op:
         lambda d, t: d.attrs.update(offset=int(t or 0), has_offset=int(bool(t))),
     )  # fmt: skip
     coordinate = Token(r"[a-z]+\d+\.[xyzw]", plain(0).show, plain(0).read)
-    tokens = {**_NEW_TOKENS, "data": destination() if load else plain(1), "coordinate": coordinate, "added": added}
+    tokens = {
+        **_NEW_TOKENS,
+        "data": destination() if load else plain(1),
+        "coordinate": coordinate,
+        "added": added,
+    }
     mnemonic = name + ".{typed}.{dims}d.{type}.{count}.{mode}{base}"
     slots = ("{data}", "{coordinate}{added}", "{slot}")
     form = Form(Layout(fields, fixed), lift, lower, _PRINTED, mnemonic, slots, tokens)
@@ -632,7 +731,15 @@ def _no_offset(op: Op, word: int) -> Exception:
 
 def _image_atomic(name: str, sub: int) -> Op:
     fields = (*_NEW, *_IMAGE_FIELDS, _TYPE_FIELD, Field("coordinate", 24, 31), Field("data", 32, 39))
-    fixed = (*_NEW_FIXED, *_PLAIN_NEW, _ignored(0), Fixed(14, 19, sub), Fixed(20, 22, 6), Fixed(23, 23), Fixed(52, 53, 3))
+    fixed = (
+        *_NEW_FIXED,
+        *_PLAIN_NEW,
+        _ignored(0),
+        Fixed(14, 19, sub),
+        Fixed(20, 22, 6),
+        Fixed(23, 23),
+        Fixed(52, 53, 3),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         return _instr(op, f, gpr(f["data"]), (gpr(f["coordinate"]), gpr(f["data"])), **_new_attrs(f))
@@ -641,7 +748,9 @@ def _image_atomic(name: str, sub: int) -> Op:
         fields = _from_one(_lower_common(instr, 2, True))
         coordinate, data = instr.srcs
         if instr.dst is None or data.value != fields.pop("dst"):
-            raise EncodeError(f"atomic.b.{name} returns into its data register; destination and data must be one")
+            raise EncodeError(
+                f"atomic.b.{name} returns into its data register; destination and data must be one"
+            )
         return fields | {"coordinate": _full(instr, coordinate), "data": _full(instr, data)}
 
     def read(draft: Draft, text: str) -> None:
@@ -650,7 +759,9 @@ def _image_atomic(name: str, sub: int) -> Op:
     data = Token(r"[a-z]+\d+\.[xyzw]", lambda i: _gpr_text(i.srcs[1].value), read)
     tokens = {**_NEW_TOKENS, "type": choice("type", _ATOMIC_TYPES), "data": data, "coordinate": plain(0)}
     mnemonic = f"atomic.b.{name}" + ".{typed}.{dims}d.{type}.{count}.{mode}{base}"
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, mnemonic, ("{data}", "{coordinate}", "{slot}"), tokens)
+    form = Form(
+        Layout(fields, fixed), lift, lower, _PRINTED, mnemonic, ("{data}", "{coordinate}", "{slot}"), tokens
+    )
     return _memory(f"atomic.b.{name}", Latency.GLOBAL, Sync.SY, Atomic(Space.IMAGE, name), form)
 
 
@@ -658,7 +769,14 @@ def _image_atomic(name: str, sub: int) -> Op:
 
 
 def _resinfo() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("dims", 9, 10), Field("dst", 32, 39), Field("slot", 41, 48), Field("immediate", 53, 53))
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("dims", 9, 10),
+        Field("dst", 32, 39),
+        Field("slot", 41, 48),
+        Field("immediate", 53, 53),
+    )
     fixed = (_CAT, _ignored(0), _ignored(1, 8), _ignored(11, 13), Fixed(14, 23), _ignored(24, 31), Fixed(40, 40),
              _ignored(52), Fixed(54, 58, 15))  # fmt: skip
 
@@ -675,7 +793,9 @@ def _resinfo() -> Op:
         draft.attrs["mode"] = int(not text.isdigit())
 
     tokens = {**_NEW_TOKENS, "slot": replace(_NEW_TOKENS["slot"], read=read)}
-    form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "resinfo.{type}.{dims}d", ("{dst}", "g[{slot}]"), tokens)
+    form = Form(
+        Layout(fields, fixed), lift, lower, _PRINTED, "resinfo.{type}.{dims}d", ("{dst}", "g[{slot}]"), tokens
+    )
     effect = Unsupported("image queries: tinygrad's compiler never emits them")
     return _memory("resinfo", Latency.GLOBAL, Sync.SS, effect, form)
 
@@ -686,7 +806,15 @@ SHUFFLES = {1: "xor", 2: "up", 3: "down", 6: "rup", 7: "rdown"}
 def _shfl() -> Op:
     fields = (*_FLAGS, _TYPE_FIELD, Field("value", 1, 8), Field("index_im", 23, 23), Field("index", 24, 31),
               Field("dst", 32, 39), Field("shuffle", 45, 47))  # fmt: skip
-    fixed = (_CAT, Fixed(0, 0), Fixed(9, 22), _ignored(40, 44), _ignored(48), Fixed(52, 53, 2), Fixed(54, 58, 27))
+    fixed = (
+        _CAT,
+        Fixed(0, 0),
+        Fixed(9, 22),
+        _ignored(40, 44),
+        _ignored(48),
+        Fixed(52, 53, 2),
+        Fixed(54, 58, 27),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         half = _half(f["type"])
@@ -700,7 +828,13 @@ def _shfl() -> Op:
         fields["index"], fields["index_im"] = _either(instr, index)
         return fields | {"value": _data(instr, value)}
 
-    tokens = {"type": TYPE, "shuffle": choice("shuffle", SHUFFLES), "dst": destination(), "value": plain(0), "index": either(1)}
+    tokens = {
+        "type": TYPE,
+        "shuffle": choice("shuffle", SHUFFLES),
+        "dst": destination(),
+        "value": plain(0),
+        "index": either(1),
+    }
     slots = ("{dst}", "{value}", "{index}")
     form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "shfl.{shuffle}.{type}", slots, tokens)
     return _memory("shfl", Latency.LOCAL, Sync.SS, Shuffle("shfl"), form)

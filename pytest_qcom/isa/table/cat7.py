@@ -25,7 +25,9 @@ def _lift(op: Op, f: dict[str, int], word: int) -> Instr:
 
 def _lower(instr: Instr) -> dict[str, int]:
     if instr.dst or instr.srcs or instr.rpt or instr.nop or instr.sat or instr.ul or instr.ei:
-        raise EncodeError(f"{instr.op.name} takes no operands and none of (rptN)(nopN)(sat)(ul)(ei); drop them")
+        raise EncodeError(
+            f"{instr.op.name} takes no operands and none of (rptN)(nopN)(sat)(ul)(ei); drop them"
+        )
     return {**dict(instr.attrs), "ss": int(instr.ss), "jp": int(instr.jp), "sy": int(instr.sy)}
 
 
