@@ -102,7 +102,7 @@ class Assembler:
         Args:
             mnemonic: Mesa's, with its type suffixes; flags in front, as in ``"(sy)nop"``, are fine.
             operands: destination first, then the sources, in the order of Mesa's text.
-            attributes: ``rpt nop sy ss jp sat ul ei`` and fields such as ``offset count tex samp wrmask type``.
+            attributes: ``rpt nop sy ss jp sat ul ei`` and fields: ``offset count tex samp wrmask type`` ...
 
         Returns:
             The index of the instruction.
@@ -152,7 +152,8 @@ class Assembler:
         for index, name in self._jumps.items():
             if name not in self.labels:
                 raise EncodeError(
-                    f"label {name!r}, used at instruction {index}, is not set; labels are {sorted(self.labels)}"
+                    f"label {name!r}, used at instruction {index}, is not set; "
+                    f"labels are {', '.join(sorted(self.labels)) or 'none'}"
                 )
             instrs[index] = with_attributes(instrs[index], target=self.labels[name] - index)
         return Program(tuple(instrs))

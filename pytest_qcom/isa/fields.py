@@ -40,7 +40,8 @@ class Field:
         low, high = (-(1 << width - 1), (1 << width - 1) - 1) if self.signed else (0, (1 << width) - 1)
         if not low <= value <= high:
             raise EncodeError(
-                f"{owner}: {self.name} is {value}, its {width} bits hold {low} to {high}; choose a value in range",
+                f"{owner}: {self.name} is {value}, its {width} bits hold {low} to {high}; "
+                "choose a value in range",
                 field=self.name,
                 value=value,
                 low=low,
@@ -91,8 +92,9 @@ class Layout:
 
     def unclaimed(self) -> Iterator[int]:
         """Bits that are defined never or more than once; empty for a sound layout."""
+        masks = [*(part.mask for part in self.fields), *(part.mask for part in self.fixed)]
         for bit in range(WORD_BITS):
-            if sum(part.mask >> bit & 1 for part in (*self.fields, *self.fixed)) != 1:
+            if sum(mask >> bit & 1 for mask in masks) != 1:
                 yield bit
 
     def unpack(self, word: int, owner: str) -> dict[str, int]:

@@ -65,7 +65,7 @@ def pack_source(operand: Operand, half: bool, owner: str) -> int:
 
 
 def unpack_source3(bits: int, half: bool, immediate: bool, word: int, lo: int, owner: str) -> Operand:
-    """The operand in the 13 ``bits`` at ``lo``; ``immediate``: a set bit 12 means a number, not a constant."""
+    """The operand in the 13 ``bits`` at ``lo``; ``immediate``: bit 12 means a number, not a constant."""
     if bits & 0x1000:
         if immediate:
             return Operand(Kind.IMM, bits & 0xFFF, half)
@@ -171,7 +171,8 @@ def parse_operand(text: str) -> Operand:
     found = _plain_operand(rest)
     if found is None:
         raise EncodeError(
-            f"operand {text!r} is none of r0.x, hr0.x, c0.x, hc0.x, p0.x, a0.x, r<a0.x + 1>, 5, (1.0); correct it"
+            f"operand {text!r} is none of r0.x, hr0.x, c0.x, hc0.x, p0.x, a0.x, r<a0.x + 1>, 5, (1.0); "
+            "correct it"
         )
     both = "absneg" in flags
     return replace(

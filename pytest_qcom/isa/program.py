@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from pytest_qcom.errors import DecodeError, EncodeError
 from pytest_qcom.isa import access
@@ -134,11 +135,8 @@ class Program:
                 starts.add(self.target(index))
             if self._jumps(index) or instr.op.effect is Flow.END:
                 starts.add(index + 1)
-        edges = sorted(start for start in starts if start < len(self.instrs)) + [len(self.instrs)]
-        return tuple(
-            Block(start, stop, tuple(self._successors(stop - 1)))
-            for start, stop in zip(edges, edges[1:], strict=False)
-        )
+        edges = [*sorted(start for start in starts if start < len(self.instrs)), len(self.instrs)]
+        return tuple(Block(start, stop, tuple(self._successors(stop - 1))) for start, stop in pairwise(edges))
 
     def _successors(self, index: int) -> Iterator[int]:
         effect = self.instrs[index].op.effect

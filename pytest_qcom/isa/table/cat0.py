@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.fields import Field, Fixed, Layout
-from pytest_qcom.isa.form import Draft, Form, Token, attributes
+from pytest_qcom.isa.form import Draft, Form, Token, attributes, number
 from pytest_qcom.isa.instruction import Flow, Instr, Latency, Op, Unsupported
 from pytest_qcom.isa.registers import COMPONENTS
 
@@ -18,7 +20,7 @@ _FLAGS = (
 _TARGET = Field("target", 0, 31, signed=True)
 _FIRST = (Field("inv1", 52, 52), Field("comp1", 53, 54))
 _SECOND = (Field("inv2", 45, 45), Field("comp2", 46, 47))
-_ATTRS = ("eq", "target", "inv1", "comp1", "inv2", "comp2")
+_ATTRS = ("eq", "target", "inv1", "comp1", "inv2", "comp2", "index", "width")
 _CAT = Fixed(61, 63, 0)
 
 
@@ -109,6 +111,14 @@ def _branch(name: str, kind: int, effect: Flow, two: bool = False) -> Op:
     return Op(name, 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)
 
 
+def _indexed() -> Op:
+    fixed = (Fixed(37, 39, 3), Fixed(45, 47, care=False), Fixed(52, 54, care=False))
+    base = _form("brac", 1, 0, (Field("index", 32, 36),), fixed, "sy ss eq jp", "{target}")
+    form = replace(base, mnemonic="brac.{index}", tokens={**_TOKENS, "index": number("index")})
+    effect = Unsupported("branches on a constant flag that compute launches do not set")
+    return Op("brac", 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)
+
+
 def _kill() -> Op:
     fixed = (Fixed(32, 36), Fixed(37, 39), Fixed(45, 47))
     form = _form("kill", 5, 0, _FIRST, fixed, "sy ss eq jp", "{p1}")
@@ -117,34 +127,14 @@ def _kill() -> Op:
 
 def _getlast() -> Op:
     fixed = (Fixed(32, 39, care=False), Fixed(45, 47, care=False))
-    base = _form("getlast", 4, 1, (Field("width", 52, 54),), fixed, "sy ss jp")
+    base = _form("getlast", 4, 1, (Field("width", 52, 54),), fixed, "sy ss jp", "{target}")
     width = Token(
         r"\d+",
         lambda i: str(2 << i["width"]),
         lambda d, t: d.attrs.__setitem__("width", int(t).bit_length() - 2),
     )
 
-    def lift(op: Op, f: dict[str, int], word: int) -> Instr:
-        instr = _lift(op, f, word)
-        return Instr(
-            op,
-            rpt=instr.rpt,
-            ss=instr.ss,
-            jp=instr.jp,
-            sy=instr.sy,
-            attrs=attributes({**dict(instr.attrs), "width": f["width"]}),
-        )
-
-    form = Form(
-        base.layout,
-        lift,
-        _lower,
-        base.flags,
-        "getlast.w{width}",
-        ("{target}",),
-        {**_TOKENS, "width": width},
-        _DEFAULTS,
-    )
+    form = replace(base, mnemonic="getlast.w{width}", tokens={**_TOKENS, "width": width})
     effect = Unsupported("getlast elects fibers in an order that is not documented")
     return Op("getlast", 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)
 
@@ -176,6 +166,7 @@ OPS: tuple[Op, ...] = (
     _branch("br", 0, Flow.BRANCH),
     _branch("brao", 1, Flow.BRANCH_OR, two=True),
     _branch("braa", 2, Flow.BRANCH_AND, two=True),
+    _indexed(),
     _branch("bany", 4, Flow.ANY),
     _branch("ball", 5, Flow.ALL),
 )

@@ -230,18 +230,30 @@ _MOV_TOKENS = {
 
 _MOV = Form(
     Layout(
-        (*_COMMON, *_TYPES, Field("src", 0, 31), Field("kind", 53, 54), Field("rpt", 40, 41), Field("r", 43, 43),
-         Field("dst_rel", 49, 49)),
+        (
+            *_COMMON,
+            *_TYPES,
+            Field("src", 0, 31),
+            Field("kind", 53, 54),
+            Field("rpt", 40, 41),
+            Field("r", 43, 43),
+            Field("dst_rel", 49, 49),
+        ),
         (_CAT, Fixed(42, 42), Fixed(57, 58)),
     ),
-    _lift_mov, _lower_mov, ("sy", "ss", "jp", "rpt", "ul"), "{kind}", ("{round}{dst}", "{src}"), _MOV_TOKENS,
-)  # fmt: skip
+    _lift_mov,
+    _lower_mov,
+    ("sy", "ss", "jp", "rpt", "ul"),
+    "{kind}",
+    ("{round}{dst}", "{src}"),
+    _MOV_TOKENS,
+)
 
 # ---- parallel moves: all sources are read before any destination is written
 
 
 def _parallel(name: str, sub: int, dsts: tuple[str, ...], srcs: int) -> Op:
-    """An op with ``1 + len(dsts)`` destinations and ``srcs`` sources; bytes 0 to 3 of the low word hold them."""
+    """An op of ``1 + len(dsts)`` destinations and ``srcs`` sources, in the bytes of the low word."""
     extra = (*dsts, *(f"src{index}" for index in range(1, srcs)))
     if name == "swz":
         extra = ("src1", "dst1")
@@ -279,9 +291,12 @@ def _parallel(name: str, sub: int, dsts: tuple[str, ...], srcs: int) -> Op:
 
     types = {"src_type": choice("src_type", TYPES), "dst_type": choice("dst_type", TYPES)}
     tokens = {
-        **types, "round": choice("round", _ROUND), "dst": destination(),
-        **{part: further(part) for part in dsts}, **{f"src{n}": plain(n) for n in range(srcs)},
-    }  # fmt: skip
+        **types,
+        "round": choice("round", _ROUND),
+        "dst": destination(),
+        **{part: further(part) for part in dsts},
+        **{f"src{n}": plain(n) for n in range(srcs)},
+    }
     slots = ("{round}{dst}", *(f"{{{part}}}" for part in dsts), *(f"{{src{n}}}" for n in range(srcs)))
     form = Form(layout, lift, lower, ("sy", "ss", "jp", "ul"), name + ".{src_type}{dst_type}", slots, tokens)
     return Op(name, 1, Latency.ALU, compute=_moved, reads="t", source="Mesa ir3-cat1.xml", layout=form)
@@ -339,9 +354,15 @@ def _movmsk() -> Op:
 
     dst = Token(r"[^,]+", _show_movmsk_dst, read)
     form = Form(
-        layout, _lift_movmsk, _lower_movmsk, ("sy", "ss", "jp", "ul"), "movmsk.w{width}", ("{dst}",),
-        {"width": width, "dst": dst}, {"round": 0},
-    )  # fmt: skip
+        layout,
+        _lift_movmsk,
+        _lower_movmsk,
+        ("sy", "ss", "jp", "ul"),
+        "movmsk.w{width}",
+        ("{dst}",),
+        {"width": width, "dst": dst},
+        {"round": 0},
+    )
     effect = Unsupported("movmsk writes the mask of active fibers, which compute code here never asks for")
     return Op("movmsk", 1, Latency.ALU, effect=effect, source="Mesa ir3-cat1.xml", layout=form)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.fields import Field, Fixed, Layout
-from pytest_qcom.isa.form import Form, Token, attributes, choice, destination, source
+from pytest_qcom.isa.form import Draft, Form, Token, attributes, choice, destination, source
 from pytest_qcom.isa.instruction import Compute, Instr, Kind, Latency, Op, Operand, Unsupported
 from pytest_qcom.isa.operands import gpr, operand_text, pack_source, unpack_source
 from pytest_qcom.isa.registers import PREDICATE
@@ -135,14 +135,12 @@ def _lower(instr: Instr, count: int) -> dict[str, int]:
 
 def _ei_dst() -> Token:
     token = destination()
-    return Token(
-        r"(?:\(ei\))?" + token.pattern,
-        lambda i: ("(ei)" if i.ei else "") + token.show(i),
-        lambda d, t: (
-            d.flags.__setitem__("ei", int(t.startswith("(ei)"))),
-            token.read(d, t.removeprefix("(ei)")),
-        )[1],
-    )
+
+    def read(draft: Draft, text: str) -> None:
+        draft.flags["ei"] = int(text.startswith("(ei)"))
+        token.read(draft, text.removeprefix("(ei)"))
+
+    return Token(r"(?:\(ei\))?" + token.pattern, lambda i: ("(ei)" if i.ei else "") + token.show(i), read)
 
 
 _TOKENS = {
@@ -156,7 +154,7 @@ _TOKENS = {
 def _form(name: str, opcode: int, sources: int, condition: bool = False) -> Form:
     fields = _FIELDS + ((Field("src2", 16, 31),) if sources == 2 else ())
     fields += (Field("cond", 48, 50),) if condition else ()
-    fixed = (Fixed(61, 63, 2), Fixed(53, 58, opcode))
+    fixed: tuple[Fixed, ...] = (Fixed(61, 63, 2), Fixed(53, 58, opcode))
     fixed += () if sources == 2 else (Fixed(16, 31, care=False),)
     fixed += () if condition else (Fixed(48, 50, care=False),)
     slots = ("{dst}", "{src1}", "{src2}")[: sources + 1]
@@ -171,9 +169,16 @@ def _op(
 ) -> Op:
     form = _form(name, opcode, len(reads), result == "c")
     return Op(
-        name, 2, Latency.ALU, compute=compute, reads=reads, result=result, confidence=confidence,
-        source="a6xx facts 2.1, 2.3; Mesa ir3-cat2.xml", layout=form,
-    )  # fmt: skip
+        name,
+        2,
+        Latency.ALU,
+        compute=compute,
+        reads=reads,
+        result=result,
+        confidence=confidence,
+        source="a6xx facts 2.1, 2.3; Mesa ir3-cat2.xml",
+        layout=form,
+    )
 
 
 def _unsupported(name: str, opcode: int, sources: int, reason: str, condition: bool = False) -> Op:

@@ -181,6 +181,7 @@ def _dot(name: str, variant: int) -> Form:
     layout = Layout(fields, (_CAT, Fixed(55, 58, 13), _ALTERNATE, Fixed(46, 46, variant)))
     tokens = {
         **_TOKENS,
+        "src3": source(2, zero=True),
         "sign": choice("mixed", {0: ".unsigned", 1: ".mixed"}),
         "pack": choice("high", {0: ".low", 1: ".high"}),
     }
@@ -273,13 +274,27 @@ _LATE = 2  # the addend, by source number (Mesa, ir3_src_read_delay)
 
 
 def _op(
-    name: str, opcode: int, full: bool, reads: str, result: str, compute: Compute,
-    confidence: str = "documented", late: int | None = None,
-) -> Op:  # fmt: skip
+    name: str,
+    opcode: int,
+    full: bool,
+    reads: str,
+    result: str,
+    compute: Compute,
+    confidence: str = "documented",
+    late: int | None = None,
+) -> Op:
     return Op(
-        name, 3, Latency.ALU, compute=compute, reads=reads, result=result, confidence=confidence, source=_SOURCE,
-        late_source=late, layout=_plain(name, opcode, full),
-    )  # fmt: skip
+        name,
+        3,
+        Latency.ALU,
+        compute=compute,
+        reads=reads,
+        result=result,
+        confidence=confidence,
+        source=_SOURCE,
+        late_source=late,
+        layout=_plain(name, opcode, full),
+    )
 
 
 def _shift(name: str, opcode: int, compute: Compute) -> Op:
@@ -299,17 +314,31 @@ def _shift(name: str, opcode: int, compute: Compute) -> Op:
 def _packed(name: str, variant: int, count: int) -> Op:
     form = _dot(name, variant)
     return Op(
-        name, 3, Latency.ALU, compute=_dot_product(count), reads="uus", result="u", confidence="inferred",
-        source="Mesa ir3-cat3.xml; the A630's compiler flag for it is off", layout=form,
-    )  # fmt: skip
+        name,
+        3,
+        Latency.ALU,
+        compute=_dot_product(count),
+        reads="uus",
+        result="u",
+        confidence="inferred",
+        source="Mesa ir3-cat3.xml; the A630's compiler flag for it is off",
+        layout=form,
+    )
 
 
 _WMM = Unsupported("a matrix operation of newer chips")
 
 OPS: tuple[Op, ...] = (
     _op("mad.u16", 0, False, "uuu", "u", _mad16, late=_LATE),
-    Op("madsh.u16", 3, Latency.ALU, effect=Unsupported("its meaning is not documented"), source="Mesa ir3-cat3.xml",
-       late_source=_LATE, layout=_plain("madsh.u16", 1, True)),
+    Op(
+        "madsh.u16",
+        3,
+        Latency.ALU,
+        effect=Unsupported("its meaning is not documented"),
+        source="Mesa ir3-cat3.xml",
+        late_source=_LATE,
+        layout=_plain("madsh.u16", 1, True),
+    ),
     _op("mad.s16", 2, False, "sss", "s", _mad16, late=_LATE),
     _op("madsh.m16", 3, True, "uuu", "u", _madsh, late=_LATE),
     _op("mad.u24", 4, True, "uuu", "u", _mad24(False), late=_LATE),
@@ -333,4 +362,4 @@ OPS: tuple[Op, ...] = (
     _packed("dp4acc", 1, 4),
     Op("wmm", 3, Latency.ALU, effect=_WMM, source="Mesa ir3-cat3.xml", layout=_matrix("wmm", 0)),
     Op("wmm.accu", 3, Latency.ALU, effect=_WMM, source="Mesa ir3-cat3.xml", layout=_matrix("wmm.accu", 1)),
-)  # fmt: skip
+)

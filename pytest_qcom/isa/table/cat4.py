@@ -36,7 +36,7 @@ def _lift(op: Op, f: dict[str, int], word: int) -> Instr:
     dst, attrs = lift_dst(f, full)
     operand = unpack_source(f["src"], not full, bool(f["r"]), word, 0, op.name)
     flags = {name: bool(f[name]) for name in ("sat", "ss", "ul", "jp", "sy")}
-    return Instr(op, dst, (operand,), rpt=f["rpt"], attrs=attributes(attrs), **flags)  # type: ignore[arg-type]
+    return Instr(op, dst, (operand,), rpt=f["rpt"], attrs=attributes(attrs), **flags)
 
 
 def _lower(instr: Instr) -> dict[str, int]:
@@ -47,8 +47,13 @@ def _lower(instr: Instr) -> dict[str, int]:
     fields = {name: int(getattr(instr, name)) for name in ("rpt", "sat", "ss", "ul", "jp", "sy")}
     packed = pack_source(replace(operand, repeat=False), not full, instr.op.name)
     return {
-        **dict(instr.attrs), **fields, **lower_dst(instr, full), "full": int(full), "src": packed, "r": int(operand.repeat),
-    }  # fmt: skip
+        **dict(instr.attrs),
+        **fields,
+        **lower_dst(instr, full),
+        "full": int(full),
+        "src": packed,
+        "r": int(operand.repeat),
+    }
 
 
 def _op(name: str, opcode: int, function: str) -> Op:
@@ -57,13 +62,26 @@ def _op(name: str, opcode: int, function: str) -> Op:
         (Fixed(61, 63, 4), Fixed(53, 58, opcode), Fixed(16, 31, care=False), Fixed(47, 51, care=False)),
     )
     form = Form(
-        layout, _lift, _lower, ("sy", "ss", "jp", "sat", "rpt", "ul"), name, ("{dst}", "{src}"),
+        layout,
+        _lift,
+        _lower,
+        ("sy", "ss", "jp", "sat", "rpt", "ul"),
+        name,
+        ("{dst}", "{src}"),
         {"dst": destination(), "src": source(0)},
-    )  # fmt: skip
+    )
     return Op(
-        name, 4, Latency.SFU, Sync.SS, compute=lambda b, v, i: b.sfu(function, v[0]), reads="f", result="f",
-        confidence="inferred", source="a6xx facts 2.4: accuracy is not documented", layout=form,
-    )  # fmt: skip
+        name,
+        4,
+        Latency.SFU,
+        Sync.SS,
+        compute=lambda b, v, i: b.sfu(function, v[0]),
+        reads="f",
+        result="f",
+        confidence="inferred",
+        source="a6xx facts 2.4: accuracy is not documented",
+        layout=form,
+    )
 
 
 OPS: tuple[Op, ...] = (

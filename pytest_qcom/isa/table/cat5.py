@@ -113,7 +113,7 @@ def _lift_slots(shape: _Shape, op: Op, f: dict[str, int], word: int, attrs: dict
 
 
 def _lift_s2en(shape: _Shape, op: Op, f: dict[str, int], word: int, attrs: dict[str, int]) -> Operand | None:
-    """Sampler and texture from a register or a descriptor; the third source's byte is split over the slots."""
+    """Sampler and texture from a register or a descriptor, in a byte that is split over the slots."""
     third, mode = word >> 21 & 0xFF, word >> 29 & 7
     attrs |= {"mode": mode, "base": f["base_hi"] << 1 | f["base_lo"]}
     if mode in _INDIRECT:
@@ -185,8 +185,12 @@ def _lower_s2en(instr: Instr, srcs: list[Operand], attrs: dict[str, int]) -> dic
     if not 0 <= third < 256:
         raise EncodeError(f"{instr.op.name}: slots make {third}; bindless ones go up to 15")
     return {
-        "samp": third & 15, "tex": third >> 4 | mode << 4, "base_hi": base >> 1, "base_lo": base & 1, "s2en": 1,
-    }  # fmt: skip
+        "samp": third & 15,
+        "tex": third >> 4 | mode << 4,
+        "base_hi": base >> 1,
+        "base_lo": base & 1,
+        "s2en": 1,
+    }
 
 
 # ---- text
@@ -313,9 +317,15 @@ def _form(
     slots = {"samp": 0} if shape.samp else {}
     slots |= {"tex": 0} if shape.tex else {}
     return Form(
-        layout, lambda op, f, word: _lift(shape, op, f, word), lambda instr: _lower(shape, instr), ("sy", "jp"),
-        mnemonic, ("{operands}",), _tokens(shape), {**(_BASIC if shuffle else _DEFAULTS), **slots, **defaults},
-    )  # fmt: skip
+        layout,
+        lambda op, f, word: _lift(shape, op, f, word),
+        lambda instr: _lower(shape, instr),
+        ("sy", "jp"),
+        mnemonic,
+        ("{operands}",),
+        _tokens(shape),
+        {**(_BASIC if shuffle else _DEFAULTS), **slots, **defaults},
+    )
 
 
 _GRAPHICS = Unsupported(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_qcom.errors import EncodeError
-from pytest_qcom.isa.fields import Field, Fixed, Layout
+from pytest_qcom.isa.fields import Field, Fixed, Layout, bad_bits
 from pytest_qcom.isa.form import (
     TYPE,
     TYPES,
@@ -173,18 +172,19 @@ def _base() -> Token:
 
 
 def _ldg() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("offset", 1, 13, True), Field("address", 14, 21), Field("count", 24, 26),
-              Field("dst", 32, 39))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("offset", 1, 13, True),
+        Field("address", 14, 21),
+        Field("count", 24, 26),
+        Field("dst", 32, 39),
+    )
     fixed = (
         _CAT,
         Fixed(0, 0, 1),
         Fixed(22, 22),
         Fixed(23, 23, 1),
-        Fixed(27, 28, care=False),
-        _ignored(29, 31),
-    )
-    fixed = (
-        *fixed[:4],
         _ignored(27, 29),
         Fixed(30, 31),
         _ignored(40),
@@ -210,10 +210,27 @@ def _ldg() -> Op:
 
 
 def _stg() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("data", 1, 8), Field("high", 9, 13, True), Field("count", 24, 26),
-              Field("low", 32, 39), Field("address", 41, 48))  # fmt: skip
-    fixed = (_CAT, _ignored(0), _ignored(14, 21), _ignored(22), Fixed(23, 23, 1), _ignored(27, 29), Fixed(30, 31),
-             Fixed(40, 40, 1), Fixed(52, 53), Fixed(54, 58, 3))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("data", 1, 8),
+        Field("high", 9, 13, True),
+        Field("count", 24, 26),
+        Field("low", 32, 39),
+        Field("address", 41, 48),
+    )
+    fixed = (
+        _CAT,
+        _ignored(0),
+        _ignored(14, 21),
+        _ignored(22),
+        Fixed(23, 23, 1),
+        _ignored(27, 29),
+        Fixed(30, 31),
+        Fixed(40, 40, 1),
+        Fixed(52, 53),
+        Fixed(54, 58, 3),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         data = gpr(f["data"], _half(f["type"]))
@@ -286,10 +303,27 @@ def _type_shift(ty: int) -> int:
 
 
 def _ldg_a() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("index", 1, 8), Field("offset", 9, 10), Field("shift", 12, 13),
-              Field("address", 14, 21), Field("count", 24, 26), Field("dst", 32, 39))  # fmt: skip
-    fixed = (_CAT, Fixed(0, 0, 1), Fixed(11, 11, care=False), Fixed(22, 23, 3), _ignored(27, 29), Fixed(30, 31),
-             _ignored(40, 48), Fixed(52, 53), Fixed(54, 58))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("index", 1, 8),
+        Field("offset", 9, 10),
+        Field("shift", 12, 13),
+        Field("address", 14, 21),
+        Field("count", 24, 26),
+        Field("dst", 32, 39),
+    )
+    fixed = (
+        _CAT,
+        Fixed(0, 0, 1),
+        Fixed(11, 11, care=False),
+        Fixed(22, 23, 3),
+        _ignored(27, 29),
+        Fixed(30, 31),
+        _ignored(40, 48),
+        Fixed(52, 53),
+        Fixed(54, 58),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {name: f[name] for name in ("type", "offset", "shift", "count")}
@@ -314,10 +348,30 @@ def _ldg_a() -> Op:
 
 
 def _stg_a() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("data", 1, 8), Field("offset", 9, 10), Field("shift", 12, 13),
-              Field("count", 24, 26), Field("index", 32, 39), Field("address", 41, 48))  # fmt: skip
-    fixed = (_CAT, _ignored(0), Fixed(11, 11, care=False), _ignored(14, 21), _ignored(22), Fixed(23, 23, 1),
-             _ignored(27, 29), Fixed(30, 31), Fixed(40, 40, 1), Fixed(52, 52, 1), Fixed(53, 53), Fixed(54, 58, 3))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("data", 1, 8),
+        Field("offset", 9, 10),
+        Field("shift", 12, 13),
+        Field("count", 24, 26),
+        Field("index", 32, 39),
+        Field("address", 41, 48),
+    )
+    fixed = (
+        _CAT,
+        _ignored(0),
+        Fixed(11, 11, care=False),
+        _ignored(14, 21),
+        _ignored(22),
+        Fixed(23, 23, 1),
+        _ignored(27, 29),
+        Fixed(30, 31),
+        Fixed(40, 40, 1),
+        Fixed(52, 52, 1),
+        Fixed(53, 53),
+        Fixed(54, 58, 3),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {name: f[name] for name in ("type", "offset", "shift", "count")}
@@ -352,8 +406,14 @@ def _stg_a() -> Op:
 
 def _load(name: str, opcode: int, space: str, effect: Effect, latency: Latency, sync: Sync) -> Op:
     shown = space == "p"  # Mesa prints the half registers of local loads without h
-    fields = (*_FLAGS, _TYPE_FIELD, Field("offset", 1, 13, True), Field("address", 14, 21), Field("count", 24, 31),
-              Field("dst", 32, 39))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("offset", 1, 13, True),
+        Field("address", 14, 21),
+        Field("count", 24, 31),
+        Field("dst", 32, 39),
+    )
     fixed = (
         _CAT,
         Fixed(0, 0, 1),
@@ -380,10 +440,24 @@ def _load(name: str, opcode: int, space: str, effect: Effect, latency: Latency, 
 
 
 def _store(name: str, opcode: int, space: str, effect: Effect, first_ignored: bool = True) -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("data", 1, 8), Field("high", 9, 13, True), Field("count", 24, 31),
-              Field("low", 32, 39), Field("address", 41, 48))  # fmt: skip
-    fixed = (_CAT, Fixed(0, 0, care=not first_ignored), _ignored(14, 22), Fixed(23, 23, 1), Fixed(40, 40, 1),
-             _ignored(52, 53), Fixed(54, 58, opcode))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("data", 1, 8),
+        Field("high", 9, 13, True),
+        Field("count", 24, 31),
+        Field("low", 32, 39),
+        Field("address", 41, 48),
+    )
+    fixed = (
+        _CAT,
+        Fixed(0, 0, care=not first_ignored),
+        _ignored(14, 22),
+        Fixed(23, 23, 1),
+        Fixed(40, 40, 1),
+        _ignored(52, 53),
+        Fixed(54, 58, opcode),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         data = gpr(f["data"], _half(f["type"]))
@@ -398,8 +472,7 @@ def _store(name: str, opcode: int, space: str, effect: Effect, first_ignored: bo
             "data": _data(instr, instr.srcs[1], shown=False),
         }
 
-    tokens = {"type": TYPE, "address": _address(0, space), "data": plain(1, half=False), "count": _COUNT}
-    tokens["data"] = _gpr_shown(1)
+    tokens = {"type": TYPE, "address": _address(0, space), "data": _gpr_shown(1), "count": _COUNT}
     slots = ("{address}", "{data}", "{count}")
     form = Form(Layout(fields, fixed), lift, lower, _PRINTED, name + ".{type}", slots, tokens)
     return _memory(name, Latency.NONE, Sync.NONE, effect, form)
@@ -470,8 +543,17 @@ def _stc() -> Op:
         Field("offset", 32, 39),
         Field("a1", 40, 40),
     )
-    fixed = (_CAT, _ignored(0), _ignored(9, 13), Fixed(14, 22), Fixed(23, 23, 1), _ignored(27, 31), _ignored(41, 48),
-             _ignored(52, 53), Fixed(54, 58, 28))  # fmt: skip
+    fixed = (
+        _CAT,
+        _ignored(0),
+        _ignored(9, 13),
+        Fixed(14, 22),
+        Fixed(23, 23, 1),
+        _ignored(27, 31),
+        _ignored(41, 48),
+        _ignored(52, 53),
+        Fixed(54, 58, 28),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {part: f[part] for part in ("type", "count", "offset", "a1")}
@@ -487,10 +569,26 @@ def _stc() -> Op:
 
 
 def _ldg_k() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("bytes", 1, 13, True), Field("address", 14, 21), Field("count", 23, 26),
-              Field("offset", 32, 39), Field("a1", 40, 40))  # fmt: skip
-    fixed = (_CAT, Fixed(0, 0, 1), Fixed(22, 22), _ignored(27, 29), Fixed(30, 31), _ignored(41, 48), Fixed(52, 52, 1),
-             Fixed(53, 53), Fixed(54, 58))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("bytes", 1, 13, True),
+        Field("address", 14, 21),
+        Field("count", 23, 26),
+        Field("offset", 32, 39),
+        Field("a1", 40, 40),
+    )
+    fixed = (
+        _CAT,
+        Fixed(0, 0, 1),
+        Fixed(22, 22),
+        _ignored(27, 29),
+        Fixed(30, 31),
+        _ignored(41, 48),
+        Fixed(52, 52, 1),
+        Fixed(53, 53),
+        Fixed(54, 58),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {part: f[part] for part in ("type", "count", "offset", "a1", "bytes")}
@@ -500,8 +598,12 @@ def _ldg_k() -> Op:
         return _lower_common(instr, 1, False) | {"address": _full(instr, instr.srcs[0])}
 
     tokens = {
-        "type": TYPE, "const": _const_dst(), "address": plain(0, half=False), "bytes": offset("bytes"), "count": _COUNT,
-    }  # fmt: skip
+        "type": TYPE,
+        "const": _const_dst(),
+        "address": plain(0, half=False),
+        "bytes": offset("bytes"),
+        "count": _COUNT,
+    }
     tokens["address"] = replace(tokens["address"], pattern=r"r\d+\.[xyzw]")
     slots = ("{const}", "g[{address}{bytes}]", "{count}")
     form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "ldg.k.{type}", slots, tokens)
@@ -515,11 +617,28 @@ _ATOMICS = ("add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "and", 
 
 def _atomic(name: str, opcode: int, space: Space) -> Op:
     local = space is Space.LOCAL
-    fields = (*_FLAGS, _TYPE_FIELD, Field("dims", 9, 10), Field("typed", 11, 11), Field("count", 12, 13),
-              Field("address", 14, 21), Field("address_im", 22, 22), Field("data_im", 23, 23), Field("data", 24, 31),
-              Field("dst", 32, 39))  # fmt: skip
-    fixed = (_CAT, Fixed(0, 0, 1), Fixed(1, 8), _ignored(40), Fixed(41, 48), Fixed(52, 52, 0 if local else 1),
-             Fixed(53, 53), Fixed(54, 58, opcode))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("dims", 9, 10),
+        Field("typed", 11, 11),
+        Field("count", 12, 13),
+        Field("address", 14, 21),
+        Field("address_im", 22, 22),
+        Field("data_im", 23, 23),
+        Field("data", 24, 31),
+        Field("dst", 32, 39),
+    )
+    fixed = (
+        _CAT,
+        Fixed(0, 0, 1),
+        Fixed(1, 8),
+        _ignored(40),
+        Fixed(41, 48),
+        Fixed(52, 52, 0 if local else 1),
+        Fixed(53, 53),
+        Fixed(54, 58, opcode),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         srcs = (_lift_either(f["address"], f["address_im"]), _lift_either(f["data"], f["data_im"]))
@@ -533,9 +652,14 @@ def _atomic(name: str, opcode: int, space: Space) -> Op:
         return fields
 
     tokens = {
-        "type": TYPE if local else choice("type", _ATOMIC_TYPES), "typed": _TYPED, "dims": number("dims"),
-        "count": _COUNT, "dst": destination(), "address": either(0), "data": either(1),
-    }  # fmt: skip
+        "type": TYPE if local else choice("type", _ATOMIC_TYPES),
+        "typed": _TYPED,
+        "dims": number("dims"),
+        "count": _COUNT,
+        "dst": destination(),
+        "address": either(0),
+        "data": either(1),
+    }
     suffix = "l" if local else "g"
     slots = ("{dst}", "l[{address}]" if local else "{address}", "{data}")
     stem = f"atomic.{name}" if local else f"atomic.g.{name}"
@@ -556,14 +680,14 @@ def _from_one(fields: dict[str, int]) -> dict[str, int]:
 # ---- the encodings that a6xx added: UBOs, images, information about the wave
 
 _NEW = (
-    *_FLAGS, Field("base", 1, 3), Field("mode", 6, 7), Field("bindless", 8, 8), Field("count", 12, 13),
-)  # fmt: skip
+    *_FLAGS,
+    Field("base", 1, 3),
+    Field("mode", 6, 7),
+    Field("bindless", 8, 8),
+    Field("count", 12, 13),
+)
 _NEW_FIXED = (_CAT, Fixed(40, 40))
 _PLAIN_NEW = (Fixed(4, 5), Fixed(54, 58))
-
-
-def _base_text(instr: Instr) -> str:
-    return f".base{instr['base']}" if instr["bindless"] else ""
 
 
 def _new_attrs(f: dict[str, int]) -> dict[str, int]:
@@ -574,16 +698,38 @@ def _new_attrs(f: dict[str, int]) -> dict[str, int]:
 
 
 _NEW_TOKENS = {
-    "type": TYPE, "typed": _TYPED, "dims": number("dims"), "count": _COUNT, "mode": _MODE, "base": _base(),
-    "dst": destination(), "slot": slot(),
-}  # fmt: skip
+    "type": TYPE,
+    "typed": _TYPED,
+    "dims": number("dims"),
+    "count": _COUNT,
+    "mode": _MODE,
+    "base": _base(),
+    "dst": destination(),
+    "slot": slot(),
+}
 
 
 def _ldc() -> Op:
-    fields = (*_NEW, Field("offset", 9, 10), Field("uniform", 11, 11), Field("address_im", 23, 23),
-              Field("address", 24, 31), Field("dst", 32, 39), Field("slot", 41, 48))  # fmt: skip
-    fixed = (*_NEW_FIXED, *_PLAIN_NEW, _ignored(0), Fixed(14, 19, _LDC), _ignored(20, 21), Fixed(22, 22, 1), Fixed(49, 50, 3),
-             _ignored(51), Fixed(52, 53, 2))  # fmt: skip
+    fields = (
+        *_NEW,
+        Field("offset", 9, 10),
+        Field("uniform", 11, 11),
+        Field("address_im", 23, 23),
+        Field("address", 24, 31),
+        Field("dst", 32, 39),
+        Field("slot", 41, 48),
+    )
+    fixed = (
+        *_NEW_FIXED,
+        *_PLAIN_NEW,
+        _ignored(0),
+        Fixed(14, 19, _LDC),
+        _ignored(20, 21),
+        Fixed(22, 22, 1),
+        Fixed(49, 50, 3),
+        _ignored(51),
+        Fixed(52, 53, 2),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = _new_attrs(f) | {"offset": f["offset"], "uniform": f["uniform"], "type": Ty.U32.value}
@@ -616,8 +762,18 @@ def _ldc_k() -> Op:
         Field("vectors", 32, 39),
         Field("slot", 41, 48),
     )
-    fixed = (*_NEW_FIXED, *_PLAIN_NEW, _ignored(0), _ignored(9, 11), Fixed(14, 19, _LDC), _ignored(20, 21),
-             Fixed(22, 22, 1), Fixed(49, 50, 3), _ignored(51), Fixed(52, 53, 3))  # fmt: skip
+    fixed = (
+        *_NEW_FIXED,
+        *_PLAIN_NEW,
+        _ignored(0),
+        _ignored(9, 11),
+        Fixed(14, 19, _LDC),
+        _ignored(20, 21),
+        Fixed(22, 22, 1),
+        Fixed(49, 50, 3),
+        _ignored(51),
+        Fixed(52, 53, 3),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = _new_attrs(f) | {"vectors": f["vectors"] + 1}
@@ -639,8 +795,20 @@ def _ldc_k() -> Op:
 def _wave_info(name: str, sub: int, effect: Effect, bit23: bool) -> Op:
     fields = (*_NEW, _TYPE_FIELD, Field("dst", 32, 39))
     care = Fixed(23, 23, 1) if bit23 else _ignored(23)
-    fixed = (*_NEW_FIXED, *_PLAIN_NEW, Fixed(0, 0), _ignored(9, 11), Fixed(14, 19, sub), _ignored(20, 21),
-             Fixed(22, 22, 1), care, _ignored(24, 31), _ignored(41, 48), _ignored(52), Fixed(53, 53, 1))  # fmt: skip
+    fixed = (
+        *_NEW_FIXED,
+        *_PLAIN_NEW,
+        Fixed(0, 0),
+        _ignored(9, 11),
+        Fixed(14, 19, sub),
+        _ignored(20, 21),
+        Fixed(22, 22, 1),
+        care,
+        _ignored(24, 31),
+        _ignored(41, 48),
+        _ignored(52),
+        Fixed(53, 53, 1),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         return _instr(op, f, gpr(f["dst"]), (), **_new_attrs(f))
@@ -661,8 +829,16 @@ _IMAGE_FIELDS = (Field("dims", 9, 10), Field("typed", 11, 11), Field("slot", 41,
 
 def _image_info(name: str, sub: int) -> Op:
     fields = (*_NEW, *_IMAGE_FIELDS, _TYPE_FIELD, Field("dst", 32, 39))
-    fixed = (*_NEW_FIXED, *_PLAIN_NEW, Fixed(0, 0), Fixed(14, 19, sub), Fixed(20, 23, 6), _ignored(24, 31), _ignored(52),
-             Fixed(53, 53, 1))  # fmt: skip
+    fixed = (
+        *_NEW_FIXED,
+        *_PLAIN_NEW,
+        Fixed(0, 0),
+        Fixed(14, 19, sub),
+        Fixed(20, 23, 6),
+        _ignored(24, 31),
+        _ignored(52),
+        Fixed(53, 53, 1),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         return _instr(op, f, gpr(f["dst"]), (), **_new_attrs(f))
@@ -678,15 +854,23 @@ def _image_info(name: str, sub: int) -> Op:
 
 def _image(name: str, sub: int, load: bool) -> Op:
     """ldib.b and stib.b: bit 23 says that the offset of 7 bits counts, which else must be 0."""
-    fields = (*_NEW, *_IMAGE_FIELDS, _TYPE_FIELD, Field("high", 4, 5), Field("coordinate", 24, 31), Field("data", 32, 39),
-              Field("has_offset", 23, 23), Field("low", 54, 58))  # fmt: skip
+    fields = (
+        *_NEW,
+        *_IMAGE_FIELDS,
+        _TYPE_FIELD,
+        Field("high", 4, 5),
+        Field("coordinate", 24, 31),
+        Field("data", 32, 39),
+        Field("has_offset", 23, 23),
+        Field("low", 54, 58),
+    )
     fixed = (*_NEW_FIXED, Fixed(0, 0, care=not load), Fixed(14, 19, sub), Fixed(20, 22, 6), Fixed(52, 53, 2))
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         data, coordinate = gpr(f["data"], _half(f["type"])), gpr(f["coordinate"])
         value = f["high"] << 5 | f["low"]
         if value and not f["has_offset"]:
-            raise _no_offset(op, word)
+            raise bad_bits(word, 54, 58, op.name, "an offset although bit 23 says that there is none")
         attrs = _new_attrs(f) | {"offset": value, "has_offset": f["has_offset"]}
         return _instr(op, f, data if load else None, (coordinate,) if load else (coordinate, data), **attrs)
 
@@ -705,9 +889,10 @@ def _image(name: str, sub: int, load: bool) -> Op:
         return fields | {"coordinate": _full(instr, instr.srcs[0]), "data": _data(instr, data or gpr(0))}
 
     added = Token(
-        r"(?:\+\d+)?", lambda i: f"+{i['offset']}" if i["offset"] else "",
+        r"(?:\+\d+)?",
+        lambda i: f"+{i['offset']}" if i["offset"] else "",
         lambda d, t: d.attrs.update(offset=int(t or 0), has_offset=int(bool(t))),
-    )  # fmt: skip
+    )
     coordinate = Token(r"[a-z]+\d+\.[xyzw]", plain(0).show, plain(0).read)
     tokens = {
         **_NEW_TOKENS,
@@ -721,12 +906,6 @@ def _image(name: str, sub: int, load: bool) -> Op:
     if load:
         return _memory(name, Latency.GLOBAL, Sync.SY, Load(Space.IMAGE), form)
     return _memory(name, Latency.NONE, Sync.NONE, Store(Space.IMAGE), form)
-
-
-def _no_offset(op: Op, word: int) -> Exception:
-    from pytest_qcom.isa.fields import bad_bits
-
-    return bad_bits(word, 54, 58, op.name, "an offset although bit 23 says that there is none")
 
 
 def _image_atomic(name: str, sub: int) -> Op:
@@ -777,8 +956,17 @@ def _resinfo() -> Op:
         Field("slot", 41, 48),
         Field("immediate", 53, 53),
     )
-    fixed = (_CAT, _ignored(0), _ignored(1, 8), _ignored(11, 13), Fixed(14, 23), _ignored(24, 31), Fixed(40, 40),
-             _ignored(52), Fixed(54, 58, 15))  # fmt: skip
+    fixed = (
+        _CAT,
+        _ignored(0),
+        _ignored(1, 8),
+        _ignored(11, 13),
+        Fixed(14, 23),
+        _ignored(24, 31),
+        Fixed(40, 40),
+        _ignored(52),
+        Fixed(54, 58, 15),
+    )
 
     def lift(op: Op, f: dict[str, int], word: int) -> Instr:
         attrs = {"type": f["type"], "dims": f["dims"] + 1, "slot": f["slot"], "mode": 1 - f["immediate"]}
@@ -804,8 +992,15 @@ SHUFFLES = {1: "xor", 2: "up", 3: "down", 6: "rup", 7: "rdown"}
 
 
 def _shfl() -> Op:
-    fields = (*_FLAGS, _TYPE_FIELD, Field("value", 1, 8), Field("index_im", 23, 23), Field("index", 24, 31),
-              Field("dst", 32, 39), Field("shuffle", 45, 47))  # fmt: skip
+    fields = (
+        *_FLAGS,
+        _TYPE_FIELD,
+        Field("value", 1, 8),
+        Field("index_im", 23, 23),
+        Field("index", 24, 31),
+        Field("dst", 32, 39),
+        Field("shuffle", 45, 47),
+    )
     fixed = (
         _CAT,
         Fixed(0, 0),
@@ -842,8 +1037,6 @@ def _shfl() -> Op:
 
 _STAGES = Unsupported("passes data between the stages of graphics pipelines")
 _WAVE = Unsupported("which processor or wave runs a fiber is not defined for compute")
-_images: Callable[[str, int], Op] = _image_atomic
-
 OPS: tuple[Op, ...] = (
     _ldg(),
     _ldg_a(),

@@ -60,14 +60,20 @@ OPS: tuple[Op, ...] = (
     _barrier("bar", 0, Barrier(waits=True)),
     _barrier("fence", 1, Barrier(waits=False)),
     _op(
-        "sleep", (Field("long", 51, 51),), (Fixed(55, 58, 2), Fixed(45, 50, care=False), Fixed(52, 54, care=False)),
-        "sleep{long}", Unsupported("how long it sleeps is not documented"),
+        "sleep",
+        (Field("long", 51, 51),),
+        (Fixed(55, 58, 2), Fixed(45, 50, care=False), Fixed(52, 54, care=False)),
+        "sleep{long}",
+        Unsupported("how long it sleeps is not documented"),
     ),
     _op(
-        "icinv", (), (Fixed(55, 58, 3), Fixed(45, 54, care=False)), "icinv",
+        "icinv",
+        (),
+        (Fixed(55, 58, 3), Fixed(45, 54, care=False)),
+        "icinv",
         Unsupported("instruction cache control by the shader"),
     ),
     _cache("dccln", 4),
     _cache("dcinv", 5),
     _cache("dcflu", 6),
-)  # fmt: skip
+)
