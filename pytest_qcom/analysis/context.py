@@ -10,8 +10,8 @@ from pytest_qcom.analysis.findings import Site
 from pytest_qcom.analysis.graph import Graph
 from pytest_qcom.analysis.steps import Step, registers_of
 from pytest_qcom.analysis.storage import Storage
-from pytest_qcom.isa.assembler import text
 from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.text import text
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Context:
     Attributes:
         storage: where registers lie.
         timing: where they lie for waits and distances: the same, unless Mesa's view is asked for.
+        as_mesa: whether it is.
         order: the reachable nodes in program order.
     """
 
@@ -29,6 +30,7 @@ class Context:
     steps: tuple[Step, ...]
     storage: Storage
     timing: Storage
+    as_mesa: bool
     order: tuple[int, ...]
 
     def site(self, index: int) -> Site:

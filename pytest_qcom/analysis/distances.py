@@ -1,82 +1,140 @@
 """Results of the ALU read before they are there: issue slots between producer and consumer.
 
-A write is remembered by its cycle, relative to the current one; blocks join by the latest write. Rules: Mesa,
-``ir3_legalize.c`` (``ir3_required_delay``, ``delay_update``) and ``ir3_delay.c``. One difference: branches
-take a slot here, since in a finished program they are there to be issued; Mesa leaves them out because it may
-still remove them.
+A write is remembered by its cycle; blocks join by the latest write. Rules: Mesa, ``ir3_legalize.c``
+(``ir3_required_delay``, ``delay_update``) and ``ir3_delay.c``. Two differences, neither in Mesa's view
+(``as_mesa``): a branch takes a slot here, since in a finished program it is there to be issued, while Mesa may
+still remove it; and a flag that awaits a result takes at least as long as that result has to.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from pytest_qcom.analysis import findings
 from pytest_qcom.analysis.context import Context
 from pytest_qcom.analysis.findings import Finding
 from pytest_qcom.analysis.steps import MISMATCH, WINDOW, Step, Touch
-from pytest_qcom.analysis.storage import SPECIAL
+from pytest_qcom.analysis.storage import FULL, HALF, SPECIAL
 from pytest_qcom.chip import A630
+from pytest_qcom.isa.instruction import Sync
 
-Recent = dict[int, int]
-"""Cycle of the latest write, by ``4 * cell + width of the write``."""
+_NEVER = -(1 << 30)
+
+
+@dataclass(slots=True)
+class _Clock:
+    """The state between two instructions.
+
+    Attributes:
+        cycle: the issue slot of the next instruction.
+        recent: cycle of the latest write, by ``4 * cell + width of the write``.
+        ss, sy: the cycle before which the flag cannot be satisfied, as far as this is known.
+    """
+
+    cycle: int = 0
+    recent: dict[int, int] = field(default_factory=dict)
+    ss: int = _NEVER
+    sy: int = _NEVER
+
+    def copy(self) -> _Clock:
+        return _Clock(self.cycle, dict(self.recent), self.ss, self.sy)
+
+    def wait(self, step: Step) -> None:
+        """Moves on to where the flags of ``step`` can be satisfied."""
+        if step.ss:
+            self.cycle, self.ss = max(self.cycle, self.ss), _NEVER
+        if step.sy:
+            self.cycle, self.sy = max(self.cycle, self.sy), _NEVER
+
+    def issue(self, step: Step, as_mesa: bool) -> None:
+        """Enters what ``step`` writes, and moves on behind it."""
+        if step.alu:
+            for cell, kind, offset, _ in step.timed_writes:
+                self.recent[4 * cell + kind] = self.cycle + 1 + offset
+        else:  # an asynchronous write is ordered behind the ALU's
+            for cell, kind, _, _ in step.timed_writes:
+                self.recent.pop(4 * cell, None)
+                self.recent.pop(4 * cell + 1, None)
+                if as_mesa and kind == HALF:  # Mesa then forgets the whole full register
+                    self.recent.pop(4 * (cell ^ 1) + FULL, None)
+            if step.result is Sync.SS:
+                self.ss = self.cycle + step.latency
+            elif step.result is Sync.SY:
+                self.sy = self.cycle + step.latency
+        self.cycle += step.slots
+
+    def leave(self) -> _Clock:
+        """The same state at cycle 0, without writes that no longer matter."""
+        recent = {key: at - self.cycle for key, at in self.recent.items() if at + WINDOW > self.cycle}
+        ss, sy = (until - self.cycle if until > self.cycle else _NEVER for until in (self.ss, self.sy))
+        return _Clock(0, recent, ss, sy)
+
+    def join(self, other: _Clock) -> bool:
+        """Takes another path in, the worse of both; whether that changed anything. Both are at cycle 0."""
+        changed = False
+        for key, at in other.recent.items():
+            if self.recent.get(key, _NEVER) < at:
+                self.recent[key] = at
+                changed = True
+        if other.ss < self.ss or other.sy < self.sy:
+            self.ss, self.sy = min(self.ss, other.ss), min(self.sy, other.sy)
+            changed = True
+        return changed
 
 
 def distances(context: Context) -> list[Finding]:
     """All results read too early, in program order; each as if it had been mended from then on."""
     entry = _fixed_point(context)
     found: list[Finding] = []
-    mixed = context.timing.merged
+    as_mesa, mixed = context.as_mesa, context.timing.merged
     for position in context.order:
         node = context.graph.nodes[position]
-        recent, cycle = dict(entry[position]), 0
+        clock = entry[position].copy()
         for index in range(node.start, node.stop):
             step = context.steps[index]
-            if recent:
-                worst = _worst(step, recent, cycle, mixed)
+            if not as_mesa:
+                clock.wait(step)
+            if clock.recent:
+                worst = _worst(step, clock.recent, clock.cycle, mixed)
                 if worst is not None:
                     finding, short = _report(context, index, node.start, *worst)
                     found.append(finding)
-                    cycle += short
-            cycle = _issue(step, recent, cycle)
+                    clock.cycle += short
+            clock.issue(step, as_mesa)
     return found
 
 
-def _fixed_point(context: Context) -> list[Recent]:
+def _fixed_point(context: Context) -> list[_Clock]:
     nodes = context.graph.nodes
-    entry: list[Recent] = [{} for _ in nodes]
+    entry: list[_Clock | None] = [None] * len(nodes)
+    entry[0] = _Clock()
     todo = list(reversed(context.order))
     queued = set(todo)
     while todo:
         position = todo.pop()
         queued.discard(position)
-        node = nodes[position]
-        recent, cycle = dict(entry[position]), 0
+        node, start = nodes[position], entry[position]
+        if start is None:  # comes back once a predecessor has been seen
+            continue
+        clock = start.copy()
         for step in context.steps[node.start : node.stop]:
-            cycle = _issue(step, recent, cycle)
-        leaving = {key: at - cycle for key, at in recent.items() if at + WINDOW > cycle}
+            if not context.as_mesa:
+                clock.wait(step)
+            clock.issue(step, context.as_mesa)
+        leaving = clock.leave()
         for successor in node.successors:
-            target, changed = entry[successor], False
-            for key, at in leaving.items():
-                if target.get(key, -WINDOW) < at:
-                    target[key] = at
-                    changed = True
+            target = entry[successor]
+            if target is None:
+                entry[successor], changed = leaving.copy(), True
+            else:
+                changed = target.join(leaving)
             if changed and successor not in queued:
                 queued.add(successor)
                 todo.append(successor)
-    return entry
+    return [clock or _Clock() for clock in entry]
 
 
-def _issue(step: Step, recent: Recent, cycle: int) -> int:
-    """Enters the writes of a step that starts at ``cycle``; the cycle at which the next one starts."""
-    if step.alu:
-        for cell, kind, offset, _ in step.timed_writes:
-            recent[4 * cell + kind] = cycle + 1 + offset
-    else:  # an asynchronous write is ordered behind the ALU's
-        for cell, _, _, _ in step.timed_writes:
-            recent.pop(4 * cell, None)
-            recent.pop(4 * cell + 1, None)
-    return cycle + step.slots
-
-
-def _worst(step: Step, recent: Recent, cycle: int, mixed: bool) -> tuple[Touch, int, int] | None:
+def _worst(step: Step, recent: dict[int, int], cycle: int, mixed: bool) -> tuple[Touch, int, int] | None:
     """The read that comes earliest before its value: access, slots missing, slots needed."""
     worst, most, slots = None, 0, 0
     for touch in step.timed_reads:

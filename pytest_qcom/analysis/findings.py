@@ -186,20 +186,23 @@ class Finding:
 
     def facts(self) -> dict[str, Any]:
         """The same as plain data for JSON."""
-        site = lambda at: None if at is None else {"index": at.index, "text": at.text}  # noqa: E731
         return {
             "rule": self.rule.name,
             "severity": self.rule.severity.value,
             "demand": self.rule.demand,
             "source": self.rule.source,
             "register": self.register,
-            "consumer": site(self.consumer),
-            "producer": site(self.producer),
+            "consumer": _plain(self.consumer),
+            "producer": _plain(self.producer),
             "available": self.available,
             "needed": self.needed,
             "effect": self.effect,
             "fix": self.fix,
         }
+
+
+def _plain(site: Site | None) -> dict[str, Any] | None:
+    return None if site is None else {"index": site.index, "text": site.text}
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -16,15 +16,16 @@ from pytest_qcom.analysis import findings
 from pytest_qcom.analysis.context import Context
 from pytest_qcom.analysis.definitions import aliases, budget, footprint, uninitialized
 from pytest_qcom.analysis.distances import distances
+from pytest_qcom.analysis.divergence import divergence
 from pytest_qcom.analysis.findings import Finding, Site, errors, to_json, to_sarif
 from pytest_qcom.analysis.graph import Graph, build, escaping
 from pytest_qcom.analysis.steps import steps
 from pytest_qcom.analysis.storage import SHARED, Storage
 from pytest_qcom.analysis.waits import waits
 from pytest_qcom.errors import HazardError
-from pytest_qcom.isa.assembler import text
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import NO_REGISTER, Reg
+from pytest_qcom.isa.text import text
 
 __all__ = ["Presets", "check", "lint", "preset", "to_json", "to_sarif"]
 
@@ -78,8 +79,9 @@ def lint(
         merged: whether half and full registers share storage.
         thread128: the launch mode, for the register budget.
         inputs: registers that the launch fills, see :func:`preset`; the local id in r0.xyz by default.
-        as_mesa: take waits and distances between half and full registers of one number even in split mode,
-            as Mesa's legalizer does. The hardware does not need them; it is there to compare with Mesa.
+        as_mesa: take waits and distances as Mesa's legalizer does: between half and full registers of one
+            number even in split mode, and without credit for the time that a flag waits. The hardware does
+            not need that; it is there to compare with Mesa.
     """
     broken = _structure(program)
     if broken:
@@ -88,7 +90,7 @@ def lint(
     storage = Storage(merged)
     timing = Storage(merged or as_mesa)
     order = tuple(position for position, live in enumerate(graph.reachable) if live)
-    context = Context(program, graph, steps(program, storage, timing), storage, timing, order)
+    context = Context(program, graph, steps(program, storage, timing), storage, timing, as_mesa, order)
     filled = storage.mask(DEFAULT_INPUTS if inputs is None else inputs) | SHARED
     found = [
         *budget(context, fregs, hregs, thread128),
@@ -98,6 +100,7 @@ def lint(
         *footprint(context, fregs, hregs),
         *uninitialized(context, filled),
         *aliases(context),
+        *divergence(context, filled),
     ]
     return tuple(sorted(found, key=lambda finding: finding.consumer.index))
 

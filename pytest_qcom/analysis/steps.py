@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pytest_qcom.analysis.graph import flow
 from pytest_qcom.analysis.storage import SHARED, SPECIAL, Storage, width
 from pytest_qcom.chip import A630
-from pytest_qcom.isa.access import reads, writes
-from pytest_qcom.isa.instruction import Access, Barrier, Flow, Instr, Store, Sync
+from pytest_qcom.isa.access import elements, reads, writes
+from pytest_qcom.isa.instruction import Access, Barrier, Flow, Instr, Latency, Store, Sync
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
 
@@ -43,6 +43,7 @@ class Step:
         read_mask, write_mask: their cells.
         wait_reads, wait_writes: their cells on the storage on which waits are taken.
         timed_reads, timed_writes: accesses whose distance counts: no shared registers.
+        latency: cycles that an asynchronous result takes at least.
         slots: issue slots that it takes from a distance, 0 for those that Mesa does not count.
         result: the flag that a consumer of its result must carry.
         held: until when its sources are busy.
@@ -58,7 +59,7 @@ class Step:
     timed_writes: tuple[Touch, ...]
     slots: int
     alu: bool
-    counted: bool
+    latency: int
     result: Sync
     held: Held
     ss: bool
@@ -94,9 +95,9 @@ def _step(instr: Instr, storage: Storage, timing: Storage) -> Step:
         wait_writes=write_mask if same else timing.mask(access.reg for access in written),
         timed_reads=() if kind is Flow.END else _timed(instr, read, timing, alu),
         timed_writes=_timed(instr, written, timing, alu),
-        slots=1 + instr.rpt + instr.nop if counted else 0,
+        slots=elements(instr) + instr.nop if counted else 0,
         alu=alu,
-        counted=counted,
+        latency=_latency(op.latency),
         result=result,
         held=_held(instr, result),
         ss=instr.ss,
@@ -105,6 +106,17 @@ def _step(instr: Instr, storage: Storage, timing: Storage) -> Step:
         ends=kind is Flow.END,
         barrier=isinstance(op.effect, Barrier),
     )
+
+
+def _latency(kind: Latency) -> int:
+    """The shortest time from issue to result: cached, one component, one wave."""
+    times = A630.latencies
+    return {
+        Latency.SFU: times.sfu.value[0],
+        Latency.LOCAL: times.local.value,
+        Latency.TEXTURE: times.texture.value[0],
+        Latency.GLOBAL: times.constant_load.value[0],
+    }.get(kind, 0)
 
 
 def _held(instr: Instr, result: Sync) -> Held:
