@@ -1,0 +1,147 @@
+"""What a wave that stopped says: fault records as exceptions with full messages."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+from pytest_qcom.errors import DecodeError, GpuFault, GpuHang, QcomError
+from pytest_qcom.isa.instruction import Unsupported
+from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.text import text
+from pytest_qcom.virtual.dispatch import Dispatch
+from pytest_qcom.virtual.executor.launch import Launch, Mapped, Workspace
+from pytest_qcom.virtual.executor.layout import Fault, Header, Status
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    kind: int
+    pc: int
+    lane: int
+    size: int
+    address: int
+
+
+def failure(launch: Launch, workspaces: list[Workspace], memory: Mapped) -> QcomError | None:
+    """The failure of the lowest workgroup that failed, or ``None``. Independent of the number of threads."""
+    failed = [w.arena for w in workspaces if w.arena.failed_group >= 0]
+    if not failed:
+        return None
+    arena = min(failed, key=lambda a: int(a.failed_group))
+    group, wave = int(arena.failed_group), int(arena.failed_wave)
+    stride = launch.job.stride
+    record = _record(arena.states + wave * stride)
+    if record.kind == Fault.DEADLOCK:
+        return _deadlock(launch, arena.states, group)
+    return _Report(launch.dispatch, memory, record, group, wave).error()
+
+
+def _record(state: int) -> _Record:
+    def i32(offset: int) -> int:
+        return ctypes.c_int32.from_address(state + offset).value
+
+    address = ctypes.c_uint64.from_address(state + Header.FAULT_ADDRESS).value
+    return _Record(
+        i32(Header.FAULT_KIND), i32(Header.FAULT_PC), i32(Header.FAULT_LANE), i32(Header.FAULT_SIZE), address
+    )
+
+
+def _group(dispatch: Dispatch, index: int) -> tuple[int, int, int]:
+    x, y, _ = dispatch.groups
+    return (index % x, index // x % y, index // (x * y))
+
+
+def _instruction(dispatch: Dispatch, index: int) -> str:
+    """``instruction 3 (text)``; past the end there is no text."""
+    try:
+        instrs = Program.decode(dispatch.code).instrs
+    except DecodeError:  # the code was changed since it was compiled
+        return f"instruction {index}"
+    return f"instruction {index} ({text(instrs[index])})" if index < len(instrs) else f"instruction {index}"
+
+
+def _deadlock(launch: Launch, states: int, group: int) -> GpuHang:
+    waiting, ended = [], []
+    for wave in range(launch.waves):
+        state = states + wave * launch.job.stride
+        status = ctypes.c_int32.from_address(state + Header.STATUS).value
+        if status == Status.BARRIER:
+            waiting.append((wave, ctypes.c_int32.from_address(state + Header.FAULT_PC).value))
+        else:
+            ended.append(wave)
+    where = "; ".join(f"wave {wave} at {_instruction(launch.dispatch, pc)}" for wave, pc in waiting)
+    gone = ", ".join(str(wave) for wave in ended)
+    position = _group(launch.dispatch, group)
+    return GpuHang(
+        f"barrier deadlock in workgroup {position}: waiting are {where}; ended without it: waves {gone}; "
+        "let every wave of the workgroup reach the barrier",
+        group=position,
+        waiting=waiting,
+        ended=ended,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """One wave's failure."""
+
+    dispatch: Dispatch
+    memory: Mapped
+    record: _Record
+    group: int
+    wave: int
+
+    def error(self) -> QcomError:
+        record, group = self.record, _group(self.dispatch, self.group)
+        where = f"{_instruction(self.dispatch, record.pc)}, wave {self.wave} of workgroup {group}"
+        facts = {"pc": record.pc, "wave": self.wave, "group": group}
+        if record.kind in (Fault.BUDGET, Fault.RUNAWAY):
+            return GpuHang(f"GPU hang at {where}: {self._hang()}", **facts)
+        facts |= {"lane": record.lane, "address": record.address}
+        if record.kind not in (Fault.UNSUPPORTED, Fault.BRANCH):
+            where += f", lane {record.lane}"
+        return GpuFault(f"GPU fault at {where}: {self._fault()}", **facts)
+
+    def _hang(self) -> str:
+        if self.record.kind == Fault.RUNAWAY:
+            return "the program ran past its last instruction; put an end there"
+        return (
+            "the wave used up its budget of issue cycles in a loop that starts here; "
+            "make the loop end, or give the executor a larger budget"
+        )
+
+    def _fault(self) -> str:
+        record, dispatch = self.record, self.dispatch
+        address, size = record.address, record.size
+        signed = address - (1 << 64) if address >> 63 else address
+        if record.kind == Fault.GLOBAL:
+            return f"{size} bytes at {address:#x} are not mapped: {self.memory.describe(address)}; correct the address"
+        if record.kind == Fault.LOCAL:
+            return (
+                f"{size} bytes at LDS address {signed} are outside of the {dispatch.shared_bytes} bytes of "
+                "local memory (LDS) that the launch declares; correct the address or declare more"
+            )
+        if record.kind == Fault.PRIVATE:
+            return (
+                f"{size} bytes at private address {signed} are outside of the {dispatch.private_bytes} bytes "
+                "that the launch declares for a fiber; correct the address or declare more"
+            )
+        if record.kind == Fault.IMAGE_SLOT:
+            return (
+                f"slot {address} is not bound: the launch has {len(dispatch.textures)} textures and "
+                f"{len(dispatch.images)} images; bind it or use another slot"
+            )
+        if record.kind == Fault.IMAGE_MEMORY:
+            return f"the image at {address:#x} is not mapped as a whole: {self.memory.describe(address)}; correct its descriptor"
+        if record.kind == Fault.CONSTANT:
+            return f"constant {signed} is outside of the constant file; correct a0.x"
+        if record.kind == Fault.RELATIVE:
+            return f"register {signed} is outside of the register file; correct a0.x"
+        if record.kind == Fault.BRANCH:
+            return "the branch leaves the program; correct its offset"
+        return f"{self._reason()}; the virtual A630 does not execute it"
+
+    def _reason(self) -> str:
+        effect = Program.decode(self.dispatch.code).instrs[self.record.pc].op.effect
+        return effect.reason if isinstance(effect, Unsupported) else "this form of the instruction is not modelled"

@@ -1,0 +1,168 @@
+"""The runtime's operations between lanes and on single words: shuffles, atomics, relative registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from pytest_qcom.virtual.executor.irgen import I1, I16, I32, I64, PTR, VOID, Function, i32, i64
+from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Status, field
+
+SHUFFLES = ("xor", "up", "down", "rup", "rdown", "quad_brcst", "quad_horiz", "quad_vert", "quad_diag")
+"""Modes of a shuffle, by the number that the runtime knows them by."""
+
+ATOMICS = ("add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "umin", "umax", "and", "or", "xor")
+"""Atomic operations, by the number that the runtime knows them by; ``min`` and ``max`` are signed."""
+
+
+def emit(module: Any, wave: int) -> None:
+    """Adds the lane functions for waves of ``wave`` fibers to ``module``."""
+    for bits in (16, 32):
+        _shuffle(module, wave, bits)
+        _relative(module, wave, bits, store=False)
+        _relative(module, wave, bits, store=True)
+        _constant(module, wave, bits)
+    for space in ("global", "local"):
+        _atomic(module, wave, space)
+
+
+def _each(f: Function, w: Any, wave: int, body: Any) -> None:
+    """Runs ``body(lane)`` for the active lanes, ascending."""
+    with f.loop(wave // CHUNK) as chunk:
+        mask = f.load(I32, w, f.b.add(f.b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
+        with f.lanes(mask) as bit:
+            body(f.b.add(bit, f.b.mul(chunk, i64(CHUNK))))
+
+
+def _shuffle(module: Any, wave: int, bits: int) -> None:
+    """shuffle_16, shuffle_32(w, destination row, value row, index row, mode).
+
+    up and down give a lane its own value where the source lane does not exist; rup and rdown go round the
+    wave. A source lane that is not active gives what its register holds.
+    """
+    f = Function(module, f"shuffle_{bits}", VOID, [PTR, PTR, PTR, PTR, I32])
+    w, dst, value, indices, mode = f.args
+    b = f.b
+    size, element = wave * bits // 8, ir.IntType(bits)
+    copy = f.local(ir.ArrayType(element, wave), align=64)
+    arguments = [copy, value, i64(size), ir.Constant(I1, 0)]
+    f.call("llvm.memcpy.p0.p0.i64", VOID, arguments)
+
+    def move(lane: Any) -> None:
+        index = b.zext(f.load(I32, indices, b.mul(lane, i64(4)), 4), I64)
+        sources = {
+            "xor": b.xor(lane, index),
+            "up": b.sub(lane, index),
+            "down": b.add(lane, index),
+            "rup": b.and_(b.sub(lane, index), i64(wave - 1)),
+            "rdown": b.and_(b.add(lane, index), i64(wave - 1)),
+            "quad_brcst": b.or_(b.and_(lane, i64(-4)), b.and_(index, i64(3))),
+            "quad_horiz": b.xor(lane, i64(1)),
+            "quad_vert": b.xor(lane, i64(2)),
+            "quad_diag": b.xor(lane, i64(3)),
+        }
+        source: Any = lane
+        for number, name in enumerate(SHUFFLES):
+            source = b.select(b.icmp_signed("==", mode, i32(number)), sources[name], source)
+        source = b.select(b.icmp_unsigned("<", source, i64(wave)), source, lane)
+        moved = f.load(element, copy, b.mul(source, i64(bits // 8)), bits // 8)
+        f.store(moved, dst, b.mul(lane, i64(bits // 8)), bits // 8)
+
+    _each(f, w, wave, move)
+    b.ret_void()
+    f.finish()
+
+
+def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
+    """get_16, get_32, put_16, put_32(w, row, file, address row, offset, registers, pc): a0-relative registers.
+
+    Lane by lane, the register at the address register plus ``offset`` is read into ``row`` or written from it.
+    """
+    f = Function(module, f"{'put' if store else 'get'}_{bits}", I32, [PTR, PTR, PTR, PTR, I32, I32, I32])
+    w, row, file, addresses, offset, registers, pc = f.args
+    b = f.b
+    step, element = bits // 8, ir.IntType(bits)
+
+    def move(lane: Any) -> None:
+        address = b.sext(f.load(I16, addresses, b.mul(lane, i64(2)), 2), I32)
+        number = b.add(address, offset)
+        with f.when(b.icmp_unsigned(">=", number, registers)):
+            arguments = [w, i32(Fault.RELATIVE), pc, b.trunc(lane, I32), b.sext(number, I64), i32(0)]
+            f.call("record", VOID, arguments)
+            b.ret(i32(Status.FAULT))
+        at = b.add(b.mul(b.zext(number, I64), i64(wave * step)), b.mul(lane, i64(step)))
+        here = b.mul(lane, i64(step))
+        if store:
+            f.store(f.load(element, row, here, step), file, at, step)
+        else:
+            f.store(f.load(element, file, at, step), row, here, step)
+
+    _each(f, w, wave, move)
+    b.ret(i32(0))
+    f.finish()
+
+
+def _constant(module: Any, wave: int, bits: int) -> None:
+    """constant_16, constant_32(w, row, address row, offset, pc): the constant at the address plus ``offset``."""
+    f = Function(module, f"constant_{bits}", I32, [PTR, PTR, PTR, I32, I32])
+    w, row, addresses, offset, pc = f.args
+    b, step, element = f.b, bits // 8, ir.IntType(bits)
+    file = f.load(PTR, w, Header.CONSTANTS, 8)
+    job = f.load(PTR, w, Header.JOB, 8)
+    limit = b.udiv(f.load(I64, job, field(Job, "constant_bytes"), 8), i64(step))
+
+    def move(lane: Any) -> None:
+        address = b.sext(f.load(I16, addresses, b.mul(lane, i64(2)), 2), I32)
+        number = b.sext(b.add(address, offset), I64)
+        with f.when(b.icmp_unsigned(">=", number, limit)):
+            arguments = [w, i32(Fault.CONSTANT), pc, b.trunc(lane, I32), number, i32(0)]
+            f.call("record", VOID, arguments)
+            b.ret(i32(Status.FAULT))
+        value = f.load(element, file, b.mul(number, i64(step)), step)
+        f.store(value, row, b.mul(lane, i64(step)), step)
+
+    _each(f, w, wave, move)
+    b.ret(i32(0))
+    f.finish()
+
+
+def _atomic(module: Any, wave: int, space: str) -> None:
+    """atomic_*(w, destination row, address row, offset, data row, compare row, operation, pc): 32-bit words."""
+    f = Function(module, f"atomic_{space}", I32, [PTR, PTR, PTR, I64, PTR, PTR, I32, I32])
+    w, dst, row, offset, data, compare, operation, pc = f.args
+    b = f.b
+    out = f.local(ir.ArrayType(I64, wave), align=64)
+    mode = f.call(f"addresses_{space}", I32, [w, row, offset, i64(4), pc, out])
+    with f.when(b.icmp_signed("<", mode, i32(0))):
+        b.ret(i32(Status.FAULT))
+
+    def change(lane: Any) -> None:
+        at = b.mul(lane, i64(4))
+        pointer = b.inttoptr(f.load(I64, out, b.mul(lane, i64(8)), 8), PTR)
+        value, expected = f.load(I32, data, at, 4), f.load(I32, compare, at, 4)
+        old = f.local(I32, i32(0))
+        done = f.function.append_basic_block("changed")
+        default = f.function.append_basic_block("unknown")
+        switch = b.switch(operation, default)
+        for number, name in enumerate(ATOMICS):
+            block = f.function.append_basic_block(name)
+            switch.add_case(i32(number), block)
+            b.position_at_end(block)
+            if name == "cmpxchg":
+                pair = b.cmpxchg(pointer, expected, value, "monotonic", "monotonic")
+                b.store(b.extract_value(pair, 0), old)
+            elif name in ("inc", "dec"):
+                operation_name = "add" if name == "inc" else "sub"
+                b.store(b.atomic_rmw(operation_name, pointer, i32(1), "monotonic"), old)
+            else:
+                b.store(b.atomic_rmw(name, pointer, value, "monotonic"), old)
+            b.branch(done)
+        b.position_at_end(default)
+        b.branch(done)
+        b.position_at_end(done)
+        f.store(f.get(old, I32), dst, at, 4)
+
+    _each(f, w, wave, change)
+    b.ret(i32(0))
+    f.finish()

@@ -1,0 +1,163 @@
+"""One dispatch on the host's threads: the job record, the threads' arenas, the totals."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED
+from pytest_qcom.virtual.dispatch import Dispatch, Execution, Image
+from pytest_qcom.virtual.executor.image_ops import texel_bytes
+from pytest_qcom.virtual.executor.kernels import Compiled
+from pytest_qcom.virtual.executor.layout import Arena, Header, Job, TextureRecord, shared_offset
+
+_CONSTANTS = 512 * 16  # bytes that a constant operand can reach
+_SMALL = 2048  # waves times instructions below which a second thread costs more than it gives
+_NEVER = (1 << 63) - 1
+
+
+class Mapped(Protocol):
+    """What the executor needs of :class:`pytest_qcom.virtual.memory.Memory`."""
+
+    def ranges(self) -> NDArray[np.uint64]: ...
+
+    def describe(self, address: int) -> str: ...
+
+
+@functools.lru_cache(maxsize=64)
+def _geometry(local: tuple[int, int, int], wave: int) -> tuple[int, NDArray[np.int32], NDArray[np.uint64]]:
+    """Waves of a workgroup, local ids (waves, 4, wave) and lane masks (waves, 2). Fibers count x fastest."""
+    fibers = local[0] * local[1] * local[2]
+    waves = -(-fibers // wave)
+    linear = np.arange(waves * wave, dtype=np.int32)
+    ids = np.stack([linear % local[0], linear // local[0] % local[1], linear // (local[0] * local[1]), linear])
+    ids = np.ascontiguousarray(ids.reshape(4, waves, wave).transpose(1, 0, 2))
+    masks = np.zeros((waves, 2), np.uint64)
+    for index in range(waves):
+        lanes = (1 << min(wave, fibers - index * wave)) - 1
+        masks[index] = (lanes & (1 << 64) - 1, lanes >> 64)
+    return waves, ids, masks
+
+
+def _records(images: tuple[Image, ...], ranges: NDArray[np.uint64]) -> Any:
+    table = (TextureRecord * max(1, len(images)))()
+    for record, image in zip(table, images, strict=False):
+        size = (image.height - 1) * image.pitch + image.width * texel_bytes(image.format)
+        record.address, record.pitch = image.address, image.pitch
+        record.width, record.height = image.width, image.height
+        record.format = image.format.value
+        record.mapped = int(size > 0 and _contains(ranges, image.address, size))
+        record.plain = int(image.swizzle == (0, 1, 2, 3))
+        record.swizzle[:] = image.swizzle
+    return table
+
+
+def _contains(ranges: NDArray[np.uint64], address: int, size: int) -> bool:
+    index = int(np.searchsorted(ranges[:, 0], np.uint64(address), side="right")) - 1
+    return index >= 0 and address + size <= int(ranges[index, 1])
+
+
+class _Memory:
+    """Aligned zeroed bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._array = np.zeros(size + 64, np.uint8)
+        self.address = -(-self._array.ctypes.data // 64) * 64
+        self.size = size
+
+
+class Workspace:
+    """A thread's memory, kept from launch to launch."""
+
+    def __init__(self) -> None:
+        self.arena = Arena()
+        self._parts: dict[str, _Memory] = {}
+
+    def prepare(self, **sizes: int) -> None:
+        """Makes ``states``, ``lds`` and ``private`` at least as large as asked."""
+        for name, size in sizes.items():
+            part = self._parts.get(name)
+            if part is None or part.size < size:
+                part = self._parts[name] = _Memory(max(size, 4096))
+            setattr(self.arena, name, part.address)
+        self.arena.instructions = self.arena.issue = 0
+        self.arena.failed_group = -1
+
+
+class Launch:
+    """A dispatch in the form that generated code takes. Holds everything the records point to."""
+
+    def __init__(self, dispatch: Dispatch, memory: Mapped, kernel: Compiled, limit: int) -> None:
+        self.dispatch, self.kernel = dispatch, kernel
+        self.waves, ids, masks = _geometry(dispatch.local_size, dispatch.wave_size)
+        ranges = np.ascontiguousarray(memory.ranges(), dtype=np.uint64)
+        self.constants = ctypes.create_string_buffer(dispatch.constants, max(_CONSTANTS, len(dispatch.constants)))
+        self.textures = _records(dispatch.textures, ranges)
+        self.images = _records(dispatch.images, ranges)
+        self.kept = (ids, masks, ranges)
+        self.job = job = Job()
+        job.kernel = kernel.address
+        job.constants = ctypes.addressof(self.constants)
+        job.constant_bytes = len(self.constants)
+        job.textures, job.texture_count = ctypes.addressof(self.textures), len(dispatch.textures)
+        job.images, job.image_count = ctypes.addressof(self.images), len(dispatch.images)
+        job.ranges, job.range_count = ranges.ctypes.data, len(ranges)
+        job.masks, job.local_ids = masks.ctypes.data, ids.ctypes.data
+        job.group_count = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
+        job.stop = _NEVER
+        job.groups_x, job.groups_y = dispatch.groups[:2]
+        job.waves = self.waves
+        job.stride = kernel.layout.size if kernel.barriers else 0
+        job.clear = kernel.layout.size - Header.END
+        job.shared_bytes, job.private_bytes = dispatch.shared_bytes, dispatch.private_bytes
+        job.limit = limit
+        job.local_x, job.local_y, job.local_z = dispatch.local_size
+        self._system_values()
+
+    def _system_values(self) -> None:
+        dispatch, job = self.dispatch, self.job
+        job.local_id_row = self._row(dispatch.local_id_regid)
+        job.linear_id_row = self._row(dispatch.linear_local_id_regid)
+        names = ("group_id", "group_offset", "local_size")
+        for bit, name in enumerate(names):
+            regid: int = getattr(dispatch, f"{name}_regid")
+            if FIRST_SHARED <= regid < ADDRESS:
+                setattr(job, name, shared_offset(regid))
+            else:
+                setattr(job, name, self._row(regid))
+                job.splat |= 1 << bit
+
+    def _row(self, regid: int) -> int:
+        """Offset of a register's row; 0 where it is not wanted, or the program never touches it."""
+        layout = self.kernel.layout
+        return layout.full_row(regid) if regid + 3 <= layout.full else 0
+
+    def run(self, workspaces: list[Workspace], pool: ThreadPoolExecutor | None) -> Execution:
+        """Runs the launch on a thread for each workspace, the caller's included. Failures are in the arenas."""
+        layout, dispatch = self.kernel.layout, self.dispatch
+        resident = self.waves if self.kernel.barriers else 1
+        for workspace in workspaces:
+            private = dispatch.private_bytes * layout.wave * resident
+            workspace.prepare(states=layout.size * resident, lds=dispatch.shared_bytes, private=private)
+        run, job = self.kernel.runtime.run, ctypes.addressof(self.job)
+        first, *others = (ctypes.addressof(workspace.arena) for workspace in workspaces)
+        futures = [pool.submit(run, job, arena) for arena in others] if pool is not None else []
+        run(job, first)
+        for future in futures:
+            future.result()
+        return Execution(
+            waves=self.job.group_count * self.waves,
+            instructions=sum(workspace.arena.instructions for workspace in workspaces),
+            issue_cycles=sum(workspace.arena.issue for workspace in workspaces),
+        )
+
+    def worth(self, threads: int) -> int:
+        """How many threads the launch is worth."""
+        if self.job.group_count * self.waves * (len(self.dispatch.code) // 8) < _SMALL:
+            return 1
+        return max(1, min(threads, self.job.group_count))

@@ -1,0 +1,195 @@
+"""Where everything lies in the memory that generated code works on: byte offsets and record layouts.
+
+A *wave state* is a header of fixed layout followed by the register files: a row a scalar register, a
+lane an element, so that one row is what a vector instruction reads. Full rows hold 32-bit elements, half
+rows 16-bit ones; in merged mode there are no half rows and a half register is half of each element.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+from pytest_qcom.isa.registers import FIRST_SHARED
+
+CHUNK = 32
+"""Lanes that straight-line code works on at a time: one AVX-512 register of halves, two of full values."""
+
+LANES = 128
+"""Lanes that header arrays are sized for: the larger of the two wave sizes."""
+
+
+class Header:
+    """Byte offsets in a wave state's header."""
+
+    STATUS = 0  # i32, what the kernel returned last
+    RESUME = 4  # i32, where it goes on: 0 is the program's entry, then the barriers in program order
+    CHUNKS = 8  # i32, chunks that contain live lanes
+    LIVE = 16  # a bit a lane: exists and has not ended
+    ACTIVE = 32  # lanes that execute now
+    MASK = 48  # lanes that `park` is asked to park
+    PREDICATES = 64  # p0.x to p0.w, 16 bytes each, a bit a lane
+    INSTRUCTIONS = 128  # i64, issued so far
+    ISSUE = 136  # i64, issue cycles so far
+    LIMIT = 144  # i64, issue cycles after which the wave counts as hung
+    JOB = 152
+    CONSTANTS = 160
+    LDS = 168
+    PRIVATE = 176
+    FAULT_KIND = 184  # i32
+    FAULT_PC = 188  # i32, instruction index
+    FAULT_LANE = 192  # i32
+    FAULT_SIZE = 196  # i32, bytes
+    FAULT_ADDRESS = 200  # i64
+    RANGE = 208  # two i64: the mapped range that the last access fell into
+    ZERO_END = 224  # what precedes is initialised a wave
+    SHARED = 256  # r48.x to r55.w, one i32 each
+    ADDRESS = 384  # a0.x and a1.x, a row of i16 each
+    PCS = ADDRESS + 2 * 2 * LANES  # an i32 a lane: the block where a parked lane goes on
+    SCRATCH = PCS + 4 * LANES  # rows for operands that are in no register
+    SCRATCH_ROW = 4 * LANES
+    SCRATCH_ROWS = 12
+    END = SCRATCH + SCRATCH_ROW * SCRATCH_ROWS
+
+
+class Status:
+    """What a kernel function returns."""
+
+    DONE = 0
+    BARRIER = 1
+    FAULT = 2
+    HANG = 3
+    RUN = 4  # never returned: a wave that has not finished
+
+
+class Fault:
+    """Why a wave stopped."""
+
+    NONE = 0
+    GLOBAL = 1
+    LOCAL = 2
+    PRIVATE = 3
+    IMAGE_SLOT = 4
+    IMAGE_MEMORY = 5
+    UNSUPPORTED = 6
+    BUDGET = 7
+    RUNAWAY = 8  # ran past the last instruction
+    DEADLOCK = 9
+    CONSTANT = 10
+    BRANCH = 11  # a branch to outside the program
+    RELATIVE = 12  # a register-relative operand outside the file
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The register files of one program's wave states.
+
+    Attributes:
+        wave: fibers of a wave, 64 or 128.
+        full, half: scalar registers that the files hold; ``half`` is 0 in merged mode.
+        merged: whether half registers are parts of full ones.
+    """
+
+    wave: int
+    full: int
+    half: int
+    merged: bool
+
+    @property
+    def files(self) -> int:
+        """Offset of the first full row."""
+        return Header.END
+
+    @property
+    def size(self) -> int:
+        """Bytes of a wave state, a multiple of 128."""
+        size = self.files + self.wave * (4 * self.full + 2 * self.half)
+        return (size + 127) // 128 * 128
+
+    def full_row(self, num: int) -> int:
+        """Offset of the row of full register ``num`` (below 192)."""
+        return self.files + 4 * self.wave * num
+
+    def half_row(self, num: int) -> int:
+        """Offset of the row of half register ``num`` in split mode."""
+        return self.files + 4 * self.wave * self.full + 2 * self.wave * num
+
+
+def shared_offset(num: int) -> int:
+    """Offset of shared scalar ``num`` (192 and up)."""
+    return Header.SHARED + 4 * (num - FIRST_SHARED)
+
+
+class TextureRecord(ctypes.Structure):
+    """An image as generated code sees it: 64 bytes."""
+
+    _fields_ = (
+        ("address", ctypes.c_uint64),
+        ("pitch", ctypes.c_int64),
+        ("width", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("format", ctypes.c_int32),
+        ("mapped", ctypes.c_int32),  # 1 if all of it lies in mapped memory
+        ("plain", ctypes.c_int32),  # 1 if the swizzle is xyzw
+        ("pad", ctypes.c_int32),
+        ("swizzle", ctypes.c_int32 * 4),
+        ("tail", ctypes.c_int64),
+    )
+
+
+class Job(ctypes.Structure):
+    """One dispatch, shared by all threads."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),
+        ("constant_bytes", ctypes.c_int64),
+        ("textures", ctypes.c_void_p),
+        ("texture_count", ctypes.c_int64),
+        ("images", ctypes.c_void_p),
+        ("image_count", ctypes.c_int64),
+        ("ranges", ctypes.c_void_p),
+        ("range_count", ctypes.c_int64),
+        ("next_group", ctypes.c_int64),
+        ("group_count", ctypes.c_int64),
+        ("stop", ctypes.c_int64),  # the lowest group that failed so far
+        ("groups_x", ctypes.c_int64),
+        ("groups_y", ctypes.c_int64),
+        ("waves", ctypes.c_int64),  # a group
+        ("stride", ctypes.c_int64),  # bytes between the states of resident waves; 0: one at a time
+        ("clear", ctypes.c_int64),  # bytes of register files to zero
+        ("masks", ctypes.c_void_p),  # 16 bytes a wave: its lanes
+        ("local_ids", ctypes.c_void_p),  # a wave: four rows of i32 (x, y, z, linear)
+        ("shared_bytes", ctypes.c_int64),
+        ("private_bytes", ctypes.c_int64),  # a fiber
+        ("limit", ctypes.c_int64),
+        ("local_id_row", ctypes.c_int64),  # offsets in the wave state, 0: not wanted
+        ("linear_id_row", ctypes.c_int64),
+        ("group_id", ctypes.c_int64),
+        ("group_offset", ctypes.c_int64),
+        ("local_size", ctypes.c_int64),
+        ("splat", ctypes.c_int64),  # bit 0, 1, 2: group id, offset, size go to rows, not to shared scalars
+        ("local_x", ctypes.c_int32),
+        ("local_y", ctypes.c_int32),
+        ("local_z", ctypes.c_int32),
+        ("pad", ctypes.c_int32),
+    )
+
+
+class Arena(ctypes.Structure):
+    """What one thread works in, and what it reports."""
+
+    _fields_ = (
+        ("states", ctypes.c_void_p),
+        ("lds", ctypes.c_void_p),
+        ("private", ctypes.c_void_p),
+        ("instructions", ctypes.c_int64),
+        ("issue", ctypes.c_int64),
+        ("failed_group", ctypes.c_int64),  # -1: none
+        ("failed_wave", ctypes.c_int64),
+    )
+
+
+def field(record: type[ctypes.Structure], name: str) -> int:
+    """Byte offset of a record's field."""
+    return int(getattr(record, name).offset)

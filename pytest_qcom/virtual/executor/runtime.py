@@ -1,0 +1,61 @@
+"""The shared part of generated code: compiled once a machine and wave size, used by all kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llvmlite import ir
+
+from pytest_qcom.virtual.executor import image_ops, lane_ops, memory_ops, scheduler, sfu
+from pytest_qcom.virtual.executor.cache import ObjectCache
+from pytest_qcom.virtual.executor.target import Compiler, Host
+
+_PRIVATE = {"search", "check_lanes", "start_wave", "settle", "run_group", "system", "texel", "store_texel", "record"}
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Addresses of the runtime's functions for one wave size.
+
+    Attributes:
+        symbols: what kernels call, by name.
+        run: ``run(job, arena)`` with both as addresses; releases the interpreter's lock.
+    """
+
+    symbols: dict[str, int]
+    run: Any
+    handle: Any
+
+
+def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
+    """IR of the runtime for waves of ``wave`` fibers, and the functions that it exports."""
+    module = ir.Module(f"qcom_runtime_{wave}")
+    memory_ops.emit(module, wave)
+    lane_ops.emit(module, wave)
+    image_ops.emit(module, wave)
+    scheduler.emit(module, wave, host.flushes)
+    names = [f.name for f in module.functions if f.blocks and f.name not in _PRIVATE]
+    names += [f"sfu_{name}" for name in sfu.NAMES]
+    body = "\n".join(line for line in str(module).splitlines() if not line.startswith("target "))
+    return body + "\n" + sfu.text(host), tuple(names)
+
+
+@functools.cache
+def runtime(compiler: Compiler, directory: Path, wave: int) -> Runtime:
+    """The runtime of this process for waves of ``wave`` fibers, from the cache in ``directory`` if it is there."""
+    cache = ObjectCache(directory)
+    key = f"runtime|{wave}|{compiler.target.key}"
+    entry = cache.load(key)
+    if entry is None:
+        text, names = module_text(compiler.target, wave)
+        code = compiler.compile(text, optimize=True)
+        cache.store(key, {"names": list(names)}, code)
+    else:
+        names, code = tuple(entry[0]["names"]), entry[1]
+    symbols, handle = compiler.link(code, names, {})
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(symbols["run"])
+    return Runtime(symbols, run, handle)
