@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_qcom import envelope
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
 
@@ -24,6 +27,14 @@ class Argument:
     dtype: str  # numpy name
     image: bool
     written: bool
+    pointer: int = 0  # of a buffer: the scalar constant number of its 64-bit address
+
+    def record(self) -> envelope.Argument:
+        """The argument as a binary states it."""
+        if not self.image:
+            return envelope.Argument(envelope.ArgumentKind.BUFFER, 4 * self.pointer)
+        kind = envelope.ArgumentKind.WRITTEN_IMAGE if self.written else envelope.ArgumentKind.READ_IMAGE
+        return envelope.Argument(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,26 @@ class Build:
     private_bytes: int = 0
     shared_bytes: int = 0
 
+    def binary(self, name: str) -> bytes:
+        """The QCOM CL binary of the kernel, called ``name``.
+
+        Raises:
+            EnvelopeError: what no binary can hold.
+        """
+        return envelope.Envelope(
+            name=name,
+            image=self.program.encode(),
+            fregs=self.fregs,
+            hregs=self.hregs,
+            arguments=tuple(argument.record() for argument in self.arguments),
+            samplers=int(any(argument.image and not argument.written for argument in self.arguments)),
+            constants=tuple(envelope.Constant(4 * number, value) for number, value in self.constants),
+            branchstack=self.branchstack,
+            private_bytes=self.private_bytes,
+            shared_bytes=self.shared_bytes,
+            merged=True if self.merged else None,
+        ).to_bytes()
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -62,10 +93,12 @@ class Kernel:
         build: options to a :class:`Build`. Raises :class:`KernelError` on options that do not go together.
         inputs: (options, generator) to the named input arrays, random.
         oracle: (options, inputs) to the expected outputs, in float64 or wider.
-        tolerance: (options, inputs) to the largest allowed absolute error an element, derived in its docstring.
+        tolerance: (options, inputs) to the largest allowed absolute error an element, derived there.
         unit: what ``Build.work`` divided by device seconds means: ``GFLOPS`` or ``GB/s``.
         claim: what a run may assert: ``correct`` (output checked), ``as-published`` (known to be wrong on
             random inputs; says so), ``probe`` (a throughput figure, output means nothing).
+        family: the name under which tables of published measurements have it, if that is another.
+        patterns: inputs under which rounding plays no part, so that outputs are exact; by name.
     """
 
     name: str
@@ -79,6 +112,8 @@ class Kernel:
     cases: tuple[Case, ...]
     claim: str = "correct"
     source: str = ""
+    family: str = ""
+    patterns: Mapping[str, Callable[[Any], Arrays]] = field(default_factory=dict)
 
     def case(self, name: str) -> Case:
         """The case called ``name``.
@@ -91,3 +126,50 @@ class Kernel:
                 return case
         known = ", ".join(case.name for case in self.cases)
         raise KernelError(f"kernel {self.name} has no case {name!r}; it has {known}")
+
+    def configure(self, given: Mapping[str, Any], case: str | None = None) -> Any:
+        """The options object: defaults, then those of the case, then ``given``.
+
+        Names may be written as in the notes (``k-unroll``), values as text (``4``, ``true``).
+
+        Raises:
+            KernelError: an unknown case or option, or a value that the option cannot have.
+        """
+        values = dict(self.case(case).options) if case is not None else {}
+        types = typing.get_type_hints(self.options)
+        for key, value in given.items():
+            name = key.replace("-", "_")
+            if name not in types:
+                near = difflib.get_close_matches(name, types, 3) or list(types)
+                known = ", ".join(option.replace("_", "-") for option in near)
+                raise KernelError(f"kernel {self.name} has no option {key!r}; did you mean {known}?")
+            values[name] = _value(self.name, key, value, types[name])
+        return self.options(**values)
+
+    def arguments(self, options: Any) -> str:
+        """``options`` as the command line takes them; those that have their default are left out."""
+        return " ".join(
+            f"{item.name.replace('_', '-')}={_text(getattr(options, item.name))}"
+            for item in fields(self.options)
+            if getattr(options, item.name) != item.default
+        )
+
+
+def _value(kernel: str, key: str, value: Any, kind: Any) -> Any:
+    """``value`` as the type of its option."""
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if kind is bool and isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    if kind is int and isinstance(value, str):
+        try:
+            return int(value, 0)
+        except ValueError:
+            raise KernelError(f"kernel {kernel}: option {key} is {value!r}; give a whole number") from None
+    if type(value) is not kind:
+        want = {bool: "true or false", int: "a whole number", str: "a word"}.get(kind, str(kind))
+        raise KernelError(f"kernel {kernel}: option {key} is {value!r}; give {want}")
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

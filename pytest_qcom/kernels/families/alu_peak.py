@@ -1,0 +1,279 @@
+"""MAD throughput with no memory in the way, in the two operand patterns that reach the peak.
+
+The compiler pattern is how the vendor compiler lowers a chain of 16-wide MADs (x = x y + y, then y = x y +
+x); the GEMM pattern is the inner product of a GEMM tile whose texels stand in registers. With ``store`` a
+vector of the result is written, so that the arithmetic can be checked bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.launch import CHOICES
+from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, ORDERS, Multiply, nested
+from pytest_qcom.kernels.stores import POINTER, emit_fiber_store
+from pytest_qcom.kernels.waits import insert_waits
+from pytest_qcom.kernels.writer import Writer
+
+BMODES = ("percol", "reuse")
+_WIDE = 16  # elements of the compiler pattern's vectors
+# Where they stand: the compiler splits off the last one, so that no repeat writes what it still reads.
+_X = [Reg(2 + lane, half=True) for lane in range(_WIDE - 1)] + [Reg(0, half=True)]
+_Y = [Reg(17 + lane, half=True) for lane in range(_WIDE - 1)] + [Reg(1, half=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the ALU peak probe.
+
+    Attributes:
+        compiler_pattern, gemm_pattern: which one; exactly one of them.
+        loops: passes over the body.
+        pairs: of the compiler pattern, pairs of 16-wide MADs in the body.
+        rows, ncols: of the GEMM pattern, the tile in rows and vec4 columns.
+        unroll: of the GEMM pattern, K steps in the body.
+        order: of the GEMM pattern, nesting of the MADs.
+        bmode: of the GEMM pattern, ``percol`` texels of B for each column or ``reuse`` of one column's.
+        threads, groups_x, groups_y: the launch.
+        store: writes one vec4 a fiber: number ``store_group`` of the vectors.
+        distinct: starts from different small numbers instead of from 1, so that a wrong operand shows.
+    """
+
+    compiler_pattern: bool = False
+    gemm_pattern: bool = False
+    loops: int = 64
+    pairs: int = 8
+    rows: int = 4
+    ncols: int = 3
+    unroll: int = 16
+    order: str = "row_col_kk"
+    bmode: str = "percol"
+    threads: int = 128
+    groups_x: int = 8
+    groups_y: int = 64
+    store: bool = False
+    store_group: int = 0
+    distinct: bool = False
+
+
+def build(options: Options) -> Build:
+    """The probe's launch."""
+    _check(options)
+    w = Writer()
+    body = _CompilerBody(options) if options.compiler_pattern else _GemmBody(options)
+    plan = body.plan.place("counter", "r7.w", 1).place("scratch", "r1.x", 4).place("lid", "r0.x", 1)
+    body.start(w)
+    w.mov(plan["counter"][0], 0)
+    w.label("loop")
+    body.emit(w)
+    if options.loops > 1:
+        w.alu("add.s", plan["counter"][0], plan["counter"][0], 1)
+        w.alu("cmps.s.eq", "p0.x", plan["counter"][0], options.loops)
+        w.branch("loop")
+    if options.store:
+        emit_fiber_store(
+            w, body.vector(options.store_group), plan["scratch"], options.groups_x, options.threads
+        )
+    w.end()
+    fregs, hregs = plan.footprint()
+    fibers = options.groups_x * options.groups_y * options.threads
+    return Build(
+        program=insert_waits(w.program()),
+        fregs=fregs,
+        hregs=hregs,
+        arguments=(Argument("C", (fibers, 4), "float16", image=False, written=True, pointer=POINTER),),
+        groups=(options.groups_x, options.groups_y, 1),
+        local=(options.threads, 1, 1),
+        thread128=True,
+        work=2e-9 * fibers * options.loops * body.macs,
+    )
+
+
+def _check(options: Options) -> None:
+    name = "alu_peak"
+    if options.compiler_pattern == options.gemm_pattern:
+        raise KernelError(f"{name}: give one of compiler-pattern and gemm-pattern")
+    if options.bmode not in BMODES:
+        raise KernelError(f"{name}: bmode is {options.bmode!r}; give one of {', '.join(BMODES)}")
+    if options.threads not in CHOICES:
+        raise KernelError(f"{name}: threads is {options.threads}; give one of {CHOICES}")
+    if not 1 <= options.loops <= LARGEST_IMMEDIATE:
+        raise KernelError(f"{name}: loops is {options.loops}; give 1 to {LARGEST_IMMEDIATE}")
+    if min(options.pairs, options.unroll, options.ncols, options.groups_x, options.groups_y) < 1:
+        raise KernelError(f"{name}: pairs, unroll, ncols and groups are counts; give 1 or more")
+    if options.groups_x > LARGEST_IMMEDIATE:
+        raise KernelError(f"{name}: groups-x is {options.groups_x}; give at most {LARGEST_IMMEDIATE}")
+    if options.rows not in (4, 8):
+        raise KernelError(f"{name}: rows is {options.rows}; give 4 or 8")
+    if options.order not in ORDERS:
+        raise KernelError(f"{name}: order is {options.order!r}; give one of {', '.join(ORDERS)}")
+    vectors = 3 if options.compiler_pattern else options.rows * options.ncols
+    if not 0 <= options.store_group < vectors:
+        raise KernelError(f"{name}: store-group is {options.store_group}; there are 0 to {vectors - 1}")
+
+
+class _CompilerBody:
+    """Two vectors of 16 halves in hr0 to hr7, each multiplied into the other in turns."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.plan = RegisterPlan().place("vectors", "hr0.x", 2 * _WIDE)
+        self.macs = options.pairs * 2 * _WIDE
+
+    def start(self, w: Writer) -> None:
+        for index, (x, y) in enumerate(zip(*compiler_start(self._options), strict=True)):
+            w.set_half(_X[index], _bits(x))
+            w.set_half(_Y[index], _bits(y))
+
+    def emit(self, w: Writer) -> None:
+        for _ in range(self._options.pairs):
+            for dst, addend in ((_X, _Y), (_Y, _X)):
+                for start in range(0, _WIDE, 4):
+                    lanes = 4 if start + 4 < _WIDE else 3
+                    self._mad(w, dst[start], _X[start], _Y[start], addend[start], lanes)
+                self._mad(w, dst[-1], _X[-1], _Y[-1], addend[-1], 1)
+
+    def vector(self, group: int) -> Reg:
+        return _X[4 * group]
+
+    @staticmethod
+    def _mad(w: Writer, dst: Reg, x: Reg, y: Reg, addend: Reg, lanes: int) -> None:
+        sources = (f"(r){reg}" if lanes > 1 else reg for reg in (x, y, addend))
+        w.emit("mad.f16", dst, *sources, rpt=lanes - 1)
+
+
+class _GemmBody:
+    """Accumulators from hr16, or behind the texels of A and B if those reach further."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        columns = b_columns(options)
+        texels = options.rows + 4 * columns
+        plan = RegisterPlan().place("a", "hr0.x", 4 * options.rows)
+        plan = plan.place("b", f"hr{options.rows}.x", 16 * columns)
+        self.plan = plan.place("acc", f"hr{max(16, texels)}.x", 4 * options.rows * options.ncols)
+        self.macs = options.unroll * options.rows * options.ncols * 16
+
+    def start(self, w: Writer) -> None:
+        a, b = gemm_start(self._options)
+        for reg, value in zip(self.plan["a"], a.flat, strict=True):
+            w.set_half(reg, _bits(value))
+        for reg, value in zip(self.plan["b"], b.flat, strict=True):
+            w.set_half(reg, _bits(value))
+        w.zero(self.plan["acc"])
+
+    def emit(self, w: Writer) -> None:
+        rows, cols = tuple(range(self._options.rows)), tuple(range(self._options.ncols))
+        columns = b_columns(self._options)
+        for _ in range(self._options.unroll):
+            for row, col, kk in nested(self._options.order, Multiply(rows, cols)):
+                acc = self.plan["acc"].vec(row * len(cols) + col)
+                w.mad(acc, self.plan["a"][4 * row + kk], self.plan["b"].vec(4 * (col % columns) + kk))
+
+    def vector(self, group: int) -> Reg:
+        return self.plan["acc"].vec(group)
+
+
+def b_columns(options: Options) -> int:
+    """Columns of B that have texels of their own."""
+    return options.ncols if options.bmode == "percol" else 1
+
+
+def _bits(value: Any) -> int:
+    return int(np.float16(value).view(np.uint16))
+
+
+def compiler_start(options: Options) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
+    """The two vectors at the start."""
+    if not options.distinct:
+        return np.ones(_WIDE, np.float16), np.ones(_WIDE, np.float16)
+    lanes = np.arange(_WIDE)
+    return (0.5 + lanes / 32).astype(np.float16), (1 - lanes / 64).astype(np.float16)
+
+
+def gemm_start(options: Options) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
+    """The texels (rows, 4 k) of A and (columns, 4 k, 4 lanes) of B: eighths, so that sums are exact."""
+    columns = b_columns(options)
+    if not options.distinct:
+        return np.ones((options.rows, 4), np.float16), np.ones((columns, 4, 4), np.float16)
+    row, kk = np.indices((options.rows, 4))
+    col, step, lane = np.indices((columns, 4, 4))
+    a, b = (row * 3 + kk) % 4 + 1, (col * 7 + step * 3 + lane) % 4 + 1
+    return (a / 8).astype(np.float16), (b / 8).astype(np.float16)
+
+
+def _chain(options: Options) -> Iterator[NDArray[np.float16]]:
+    """x of the compiler pattern after each pair, every operation rounded to float16."""
+    x, y = compiler_start(options)
+    for _ in range(options.loops * options.pairs):
+        x = x * y + y
+        y = x * y + x
+        yield x
+
+
+def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    """The stored vector, the same in every fiber; nothing without ``store``."""
+    if not options.store:
+        return {}
+    if options.compiler_pattern:
+        with np.errstate(over="ignore"):
+            *_, x = _chain(options)
+        vector = x[4 * options.store_group : 4 * options.store_group + 4].astype(np.float64)
+    else:
+        a, b = (start.astype(np.float64) for start in gemm_start(options))
+        row, col = divmod(options.store_group, options.ncols)
+        vector = options.loops * options.unroll * (a[row] @ b[col % len(b)])
+    fibers = options.groups_x * options.groups_y * options.threads
+    return {"C": np.broadcast_to(vector, (fibers, 4))}
+
+
+def _inputs(options: Options, rng: np.random.Generator) -> Arrays:
+    """None: the operands are immediates."""
+    return {}
+
+
+def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, Any]:
+    """0: the compiler pattern's oracle rounds as the hardware does, the GEMM pattern's sums are exact.
+
+    They are multiples of 1/64, and exact in float16 up to 32 in the loops and unrolls that are checked.
+    """
+    return {"C": 0.0}
+
+
+_SMALL = dict(groups_x=2, groups_y=2, store=True, distinct=True)
+
+PEAK = Kernel(
+    name="alu_peak",
+    summary="FP16 MAD throughput from registers",
+    options=Options,
+    build=build,
+    inputs=_inputs,
+    oracle=_oracle,
+    tolerance=_tolerance,
+    unit="GFLOPS",
+    cases=(
+        Case("compiler", dict(compiler_pattern=True, pairs=8, loops=64)),
+        Case("gemm", dict(gemm_pattern=True, unroll=16, loops=1)),
+        Case("compiler-checked", dict(compiler_pattern=True, loops=1, pairs=2, **_SMALL)),
+        Case("compiler-loop", dict(compiler_pattern=True, loops=2, pairs=1, store_group=2, **_SMALL)),
+        Case("gemm-checked", dict(gemm_pattern=True, loops=1, store_group=7, **_SMALL)),
+        Case("gemm-reuse", dict(gemm_pattern=True, loops=1, store_group=4, bmode="reuse", **_SMALL)),
+        Case(
+            "gemm-loop",
+            dict(gemm_pattern=True, loops=5, unroll=2, ncols=2, rows=8, store_group=15, **_SMALL),
+        ),
+    ),
+    claim="probe",
+    source="qcom_fp16_mad_peak.py and QUALCOMM.md of tinygrad's QCOM GEMM experiments",
+)
+
+KERNELS = (PEAK,)

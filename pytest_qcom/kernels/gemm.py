@@ -1,0 +1,69 @@
+"""From a GEMM schedule and a shape to a kernel that can be launched."""
+
+from __future__ import annotations
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.kernel import Build
+from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
+from pytest_qcom.kernels.stores import POINTER
+
+_LARGEST_IMAGE = 16384  # texels a side
+_ADDRESS_BYTES = 1 << 32  # what the 32-bit offset arithmetic of the epilogues reaches
+
+
+def check_shape(name: str, shape: matmul.Shape) -> None:
+    """What every GEMM here needs of its shape.
+
+    Raises:
+        KernelError: a shape that no launch can have.
+    """
+    if shape.k < 4 or shape.k % 4:
+        raise KernelError(f"{name}: k is {shape.k}; a texel holds four of them, give a multiple of 4")
+    if max(shape.m, shape.k, shape.n // 4, shape.k // 4) > _LARGEST_IMAGE:
+        raise KernelError(
+            f"{name}: {shape.m} x {shape.n} x {shape.k} needs an image side beyond {_LARGEST_IMAGE} texels; "
+            "give smaller m, n or k"
+        )
+    if 2 * shape.m * shape.n >= _ADDRESS_BYTES:
+        raise KernelError(f"{name}: C of {shape.m} x {shape.n} is beyond 4 GiB; give smaller m or n")
+
+
+def build_gemm(name: str, shape: matmul.Shape, schedule: Schedule) -> Build:
+    """The launch of ``schedule`` over a shape that :func:`check_shape` has passed.
+
+    Raises:
+        KernelError: the output is not made of whole workgroup tiles.
+    """
+    groups = schedule.tile.groups(name, shape.m, shape.n)
+    constants = (
+        *schedule.epilogue.constants(schedule.tile, row_bytes=2 * shape.n),
+        *loop_constants(shape.k, schedule.unroll),
+    )
+    return gemm_launch(shape, schedule.tile, schedule.plan, generate(schedule, shape.k), constants, groups)
+
+
+def gemm_launch(
+    shape: matmul.Shape,
+    tile: Tile,
+    plan: RegisterPlan,
+    program: Program,
+    constants: tuple[tuple[int, int], ...],
+    groups: tuple[int, int, int],
+) -> Build:
+    """The launch of a program that computes ``C = A B`` in tiles."""
+    fregs, hregs = plan.footprint()
+    return Build(
+        program=program,
+        fregs=fregs,
+        hregs=hregs,
+        arguments=matmul.arguments(shape, POINTER),
+        groups=groups,
+        local=(tile.threads, 1, 1),
+        thread128=True,
+        work=2e-9 * shape.m * shape.n * shape.k,
+        constants=constants,
+    )

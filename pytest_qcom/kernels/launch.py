@@ -1,0 +1,83 @@
+"""Where a fiber finds out which part of the output is its own: the launch convention of CL binaries.
+
+tinygrad's CL launch (``ops_qcom.py``, ``SP_CS_CONST_CONFIG_0`` = 0xccc0cf) puts the group id into r51.w,
+r52.x and r52.y and the local id into r0.x; the workgroups here are one-dimensional.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.registers import Block
+from pytest_qcom.kernels.writer import Writer
+
+LOCAL_ID = "r0.x"
+GROUP_X = "r51.w"
+GROUP_Y = "r52.x"
+
+LANES = 32
+"""Fibers side by side along a row of C; neighbours take neighbouring vec4 columns."""
+
+CHOICES = (64, 128, 256)
+"""Workgroup sizes of the hand kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a fiber computes: ``rows`` rows by ``cols`` vec4 columns, the columns ``LANES`` vec4 apart."""
+
+    rows: int
+    cols: int
+    threads: int
+
+    @property
+    def group_rows(self) -> int:
+        """Rows of C that a workgroup computes."""
+        return self.rows * (self.threads // LANES)
+
+    @property
+    def group_columns(self) -> int:
+        """Scalar columns of C that a workgroup computes."""
+        return 4 * LANES * self.cols
+
+    def groups(self, name: str, m: int, n: int) -> tuple[int, int, int]:
+        """The grid over an (m, n) output.
+
+        Raises:
+            KernelError: the output is not made of whole workgroup tiles.
+        """
+        if self.threads not in CHOICES:
+            raise KernelError(f"{name}: threads is {self.threads}; give one of {CHOICES}")
+        if m < 1 or n < 1 or m % self.group_rows or n % self.group_columns:
+            raise KernelError(
+                f"{name}: an output of {m} x {n} is not made of tiles of {self.group_rows} x "
+                f"{self.group_columns}; give m and n in multiples of them"
+            )
+        return n // self.group_columns, m // self.group_rows, 1
+
+
+def emit_place(w: Writer, tile: Tile, row: Reg, col: Reg, scratch: Block) -> None:
+    """Puts the fiber's first row and first vec4 column into ``row`` and ``col``.
+
+    ``scratch`` are four full scalars other than r0.x; ``col`` may be r0.x.
+    """
+    lane, sub_row, group_x, group_y = (scratch[index] for index in range(4))
+    w.alu("and.b", lane, LOCAL_ID, LANES - 1)
+    w.alu("shr.b", sub_row, LOCAL_ID, (LANES - 1).bit_length())
+    w.mov(group_x, GROUP_X)
+    w.mov(group_y, GROUP_Y)
+    emit_multiply(w, sub_row, sub_row, tile.rows)
+    emit_multiply(w, group_x, group_x, LANES * tile.cols)
+    emit_multiply(w, group_y, group_y, tile.group_rows)
+    w.alu("add.s", col, group_x, lane)
+    w.alu("add.s", row, group_y, sub_row)
+
+
+def emit_multiply(w: Writer, dst: Reg, src: Reg, factor: int) -> None:
+    """``dst = src * factor`` for a positive factor below 1024."""
+    if factor & (factor - 1) == 0:
+        w.alu("shl.b", dst, src, factor.bit_length() - 1)
+    else:
+        w.alu("mul.s24", dst, src, factor)

@@ -1,0 +1,46 @@
+"""The declared kernels by name. A file in ``families`` that is not listed here fails a test."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.families import alu_peak, gemm_4x4_fp16, gemm_4xn_fp16, texture_bw
+from pytest_qcom.kernels.kernel import Kernel
+
+FAMILIES = (gemm_4x4_fp16, gemm_4xn_fp16, alu_peak, texture_bw)
+
+
+def collect(kernels: Iterable[Kernel]) -> dict[str, Kernel]:
+    """The kernels by name.
+
+    Raises:
+        KernelError: two have one name, or two cases of a kernel have.
+    """
+    found: dict[str, Kernel] = {}
+    for kernel in kernels:
+        if kernel.name in found:
+            raise KernelError(f"two kernels are called {kernel.name}; rename one")
+        names = [case.name for case in kernel.cases]
+        if doubles := sorted({name for name in names if names.count(name) > 1}):
+            raise KernelError(
+                f"kernel {kernel.name} has several cases called {', '.join(doubles)}; rename them"
+            )
+        found[kernel.name] = kernel
+    return found
+
+
+KERNELS: dict[str, Kernel] = collect(kernel for family in FAMILIES for kernel in family.KERNELS)
+
+
+def find(name: str) -> Kernel:
+    """The kernel called ``name``.
+
+    Raises:
+        KernelError: there is none.
+    """
+    if name in KERNELS:
+        return KERNELS[name]
+    near = difflib.get_close_matches(name, KERNELS, 3) or list(KERNELS)
+    raise KernelError(f"no kernel is called {name!r}; did you mean {', '.join(near)}?")

@@ -1,0 +1,97 @@
+"""Store epilogues: how the accumulators of a fiber reach its part of C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, LOCAL_ID, Tile
+from pytest_qcom.kernels.registers import Block, RegisterPlan
+from pytest_qcom.kernels.writer import Writer, constant_name
+
+POINTER = 80
+"""c20.x and c20.y: the 64-bit address of C, where the published kernels have it."""
+_ROW_STEPS = 84
+"""c21.x and up: 1, 2, ... rows in bytes."""
+_SMALLEST, _LARGEST = -4096, 4095  # byte offset of stg
+
+
+@dataclass(frozen=True, slots=True)
+class RowMajor:
+    """Halves into a row-major C, one 64-bit address a row.
+
+    ``low = pointer.low + offset``; the carry is ``low <u pointer.low``; ``high = pointer.high + carry``. The
+    columns of a fiber lie 256 bytes apart, in reach of the store's own offset. Rows are worked on in turns,
+    so that one row's result is ready when its turn comes again.
+
+    The plan gives ``addresses`` (a full pair a row), ``carries`` (a full scalar a row) and two ``offsets``;
+    all of them may lie over what is dead behind the loop, ``addresses`` and ``carries`` also over ``row`` and
+    ``col``.
+
+    Attributes:
+        source: the plan's block with the vec4 of (row, column) at ``row * cols + column``.
+        staging: ``""`` stores the accumulators themselves; ``"copy"`` moves each row's vector to the plan's
+            ``stage`` first (one vec4 a row); ``"broadcast"`` does that with a repeated move that lacks (r),
+            which puts lane x into all four: what the published kernels of the first notes did.
+    """
+
+    source: str = "acc"
+    staging: str = ""
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        steps = range(max(1, tile.rows - 1))
+        return tuple((_ROW_STEPS + step, (step + 1) * row_bytes) for step in steps)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        self._addresses(w, tile, plan)
+        for col in range(tile.cols):
+            offset = 8 * LANES * col
+            if not _SMALLEST <= offset <= _LARGEST:
+                raise KernelError(f"store of column {col}: {offset} bytes are beyond the offset of a store")
+            sources = [plan[self.source].vec(row * tile.cols + col) for row in range(tile.rows)]
+            if self.staging:
+                for row in range(tile.rows):
+                    stage = plan["stage"].vec(row)
+                    w.copy_half(stage, sources[row], repeated=self.staging == "copy")
+                    sources[row] = stage
+            for row in range(tile.rows):
+                w.store_half(plan["addresses"][2 * row], sources[row], offset)
+
+    def _addresses(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        """The address of column 0 of each row."""
+        rows = range(tile.rows)
+        addresses, carries, offsets = plan["addresses"], plan["carries"], plan["offsets"]
+        low, high = constant_name(POINTER), constant_name(POINTER + 1)
+        w.alu("mul.s24", offsets[0], plan["row"][0], constant_name(_ROW_STEPS))
+        w.alu("shl.b", offsets[1], plan["col"][0], 3)
+        w.alu("add.u", addresses[0], offsets[0], offsets[1])
+        for row in rows[1:]:
+            w.alu("add.u", addresses[2 * row], addresses[0], constant_name(_ROW_STEPS + row - 1))
+        for row in rows:
+            w.alu("add.u", addresses[2 * row], addresses[2 * row], low)
+        for row in rows:
+            w.alu("cmps.u.lt", carries[row], addresses[2 * row], low)
+        for row in rows:
+            w.alu("add.u", addresses[2 * row + 1], carries[row], high)
+
+
+def emit_fiber_store(w: Writer, data: Reg, scratch: Block, grid_width: int, threads: int) -> None:
+    """Four halves a fiber to C, in the order of the fibers: C is (groups * threads, 4), 8 bytes a fiber.
+
+    The local id must still stand in r0.x. ``scratch`` are four full scalars; the group number times the
+    workgroup size, in bytes, must fit 32 bits, and the grid width times 8 an immediate.
+    """
+    low, high = constant_name(POINTER), constant_name(POINTER + 1)
+    address, group = scratch[0], scratch[2]
+    w.mov(group, GROUP_Y)
+    w.mov(scratch[3], GROUP_X)
+    w.alu("mul.s24", group, group, grid_width)
+    w.alu("add.u", group, group, scratch[3])
+    w.alu("shl.b", group, group, (8 * threads).bit_length() - 1)
+    w.alu("shl.b", scratch[3], LOCAL_ID, 3)
+    w.alu("add.u", address, group, scratch[3])
+    w.alu("add.u", address, address, low)
+    w.alu("cmps.u.lt", group, address, low)
+    w.alu("add.u", address + 1, group, high)
+    w.store_half(address, data, 0)
