@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pytest_qcom.devices.registry import Entry
 from pytest_qcom.errors import BaselineError, FloorError
 
 FILE_PATTERN = "[0-9][0-9][0-9][0-9]_*.json"
@@ -222,7 +223,7 @@ class Measurement:
 
     Attributes:
         options: all options of the kernel, as JSON has them.
-        work: what one launch does: flops or bytes.
+        work: what one launch does, in ``unit`` times seconds (GFLOP, GB).
         seconds: device seconds of each round.
         floor: the stored throughput it is held to; None where it is to be stored, or none is stored.
         max_error: largest absolute error of an output; None where the output means nothing.
@@ -244,9 +245,9 @@ class Measurement:
 
     @property
     def speed(self) -> float:
-        """Work over the mean of the rounds, in ``unit`` (1e9 a second); 0 when the clock stood still."""
+        """Work over the mean of the rounds, in ``unit``; 0 when the clock stood still."""
         total = sum(self.seconds)
-        return self.work * len(self.seconds) / total / 1e9 if total > 0 else 0.0
+        return self.work * len(self.seconds) / total if total > 0 else 0.0
 
     def dumps(self) -> str:
         """As JSON text, which survives pytest-xdist and JUnit."""
@@ -271,6 +272,12 @@ class Machine:
     def info(self) -> dict[str, str]:
         """pytest-benchmark's ``machine_info``."""
         return {"node": self.name, "chip": self.chip, "mode": self.mode}
+
+
+def machine(entry: Entry) -> Machine:
+    """The device as the JSON files name it, and the tolerance of its floors."""
+    tolerance = EXACT_TOLERANCE if entry.deterministic else HARDWARE_TOLERANCE
+    return Machine(entry.name, entry.chip, entry.mode, tolerance)
 
 
 def extra_info(measurement: Measurement, machine: Machine, versions: Mapping[str, str]) -> dict[str, Any]:

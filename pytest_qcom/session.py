@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_qcom import baselines, report
 from pytest_qcom.devices import registry
-from pytest_qcom.errors import BaselineError
+from pytest_qcom.errors import BaselineError, DeviceUnavailable
 from pytest_qcom.settings import Settings
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ class Session:
     @cached_property
     def machine(self) -> baselines.Machine:
         """The device as the JSON files name it."""
-        tolerance = baselines.EXACT_TOLERANCE if self.entry.deterministic else baselines.HARDWARE_TOLERANCE
-        return baselines.Machine(self.entry.name, self.entry.chip, self.entry.mode, tolerance)
+        return baselines.machine(self.entry)
 
     @cached_property
     def baseline(self) -> baselines.Baseline:
@@ -120,14 +119,21 @@ class Session:
         """Points pytest-benchmark at the device's stored floors, and refuses what it would pass silently.
 
         Raises:
+            DeviceUnavailable: the tests would run on the one device from several processes.
             BaselineError: the file that is to be rewritten or compared with is missing, malformed, or holds
                 another device's or mode's times; or comparing is asked where benchmarks are off.
         """
+        workers = getattr(option, "numprocesses", None)
+        if self.settings.asked and workers and not self.entry.shared and option.dist != "loadgroup":
+            raise DeviceUnavailable(
+                f"device {self.entry.name} with -n: it is one device, for one process at a time; "
+                f"run without -n, or with --dist loadgroup"
+            )
         if self.settings.update and baselines.newest(self.settings.baselines, self.settings.device):
             _ = self.baseline
         if not self.settings.asked or getattr(option, "benchmark_storage", None) != DEFAULT_STORAGE:
             return
-        if option.benchmark_compare_fail and getattr(option, "numprocesses", None):
+        if option.benchmark_compare_fail and workers:
             raise BaselineError(
                 "--benchmark-compare-fail with -n: pytest-xdist turns benchmarks off, so nothing would be "
                 "compared; run without -n (floors are checked either way)"

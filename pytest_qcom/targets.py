@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_qcom import baselines
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import registry
-from pytest_qcom.kernels.kernel import Kernel
+from pytest_qcom.kernels.kernel import Build, Kernel
+
+SHAPE = ("m", "n", "k", "threads", "thread128")
+"""Columns of a table of measurements that are options of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,20 @@ class Target:
 
     @property
     def options(self) -> Any:
-        """The kernel's options."""
-        return self.kernel.options(**{**self.kernel.case(self.case).options, **self.changed})
+        """The kernel's options.
+
+        Raises:
+            KernelError: an unknown option, or a value that it cannot have.
+        """
+        return self.kernel.configure(self.changed, self.case)
+
+    def build(self) -> Build:
+        """The kernel, built.
+
+        Raises:
+            KernelError: options that do not go together.
+        """
+        return self.kernel.build(self.options)
 
 
 def read(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Target]:
@@ -40,18 +55,61 @@ def read(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Target]:
     """
     usage = "write qcom_kernel(name, case=None, **options)"
     if len(arguments) != 1 or not isinstance(arguments[0], str):
-        raise KernelError(f"marker qcom_kernel{tuple(arguments)}: one kernel name is needed; {usage}")
+        raise KernelError(f"marker qcom_kernel with {tuple(arguments)!r}: one kernel name is needed; {usage}")
     changed = dict(options)
     case = changed.pop("case", None)
     if case is not None and not isinstance(case, str):
-        raise KernelError(f"marker qcom_kernel({arguments[0]!r}): case {case!r} is no text; {usage}")
+        raise KernelError(f"marker qcom_kernel of {arguments[0]}: case {case!r} is no text; {usage}")
     kernel = registry.find(arguments[0])
-    cases = [kernel.case(case).name] if case is not None else [case.name for case in kernel.cases]
-    unknown = set(changed) - {option.name for option in dataclasses.fields(kernel.options)}
-    if unknown:
-        known = ", ".join(option.name for option in dataclasses.fields(kernel.options))
-        raise KernelError(f"kernel {kernel.name}: no option {', '.join(sorted(unknown))}; it has {known}")
-    targets = [Target(kernel, name, changed) for name in cases]
+    names = [kernel.case(case).name] if case is not None else [each.name for each in kernel.cases]
+    targets = [Target(kernel, name, changed) for name in names]
     for target in targets:
-        _ = target.options
+        _ = target.options  # a wrong one is an error now, not when the test runs
     return targets
+
+
+def published() -> Callable[[Mapping[str, str]], tuple[str, float] | None]:
+    """Finds the declared case that a row of measurements is about, and the work of its launch.
+
+    A row is about a case when its family is the kernel's name and its configuration, together with the
+    columns that are options, gives the case's options.
+    """
+    cases = {
+        (name, kernel.configure({}, case.name)): Target(kernel, case.name)
+        for name, kernel in registry.KERNELS.items()
+        for case in kernel.cases
+    }
+
+    def match(row: Mapping[str, str]) -> tuple[str, float] | None:
+        kernel = registry.KERNELS.get(row["family"])
+        if kernel is None:
+            return None
+        known = {option.name for option in dataclasses.fields(kernel.options)}
+        given = {
+            name: row[name] for name in ("m", "n", "k", "threads", "thread128") if row[name] and name in known
+        }
+        try:
+            options = kernel.configure({**given, **dict(_words(row["config"].split()))})
+        except KernelError:
+            return None
+        target = cases.get((kernel.name, options))
+        return None if target is None else (target.key, target.build().work)
+
+    return match
+
+
+def _words(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """``name=value`` words, dashes as underscores; a name alone is a flag."""
+    for word in words:
+        name, separator, value = word.partition("=")
+        yield name.replace("-", "_"), value if separator else "true"
+
+
+def named(kernel: str, case: str | None, words: Sequence[str]) -> Target:
+    """From a command line: ``KERNEL option=value … --case CASE``; the first case when none is named.
+
+    Raises:
+        KernelError: what is wrong with it.
+    """
+    found = registry.find(kernel)
+    return Target(found, found.case(case).name if case else found.cases[0].name, dict(_words(words)))

@@ -29,7 +29,7 @@ def measurement(
         "options": {"m": 64},
         "shape": "64x64x64",
         "unit": "GFLOPS",
-        "work": 2e6,
+        "work": 2e-3,
         "seconds": seconds,
         "floor": None,
         "max_error": 0.0,
@@ -84,8 +84,8 @@ def test_floor_breach(tmp_path: Path, stored: Path, speed: float) -> None:
     assert error.value.facts["floor"] == 1.0
     if speed == 0.979:
         assert str(error.value) == (
-            f"gemm[small] on desk: 0.98 GFLOPS is 2.10% below the floor of 1.00 GFLOPS (tolerance 2.00%, {stored}); "
-            "make the kernel faster, or accept the new speed with --qcom-update-baselines"
+            f"gemm[small] on desk: 0.98 GFLOPS is 2.10% below the floor of 1.00 GFLOPS (tolerance 2.00%, "
+            f"{stored}); make the kernel faster, or accept the new speed with --qcom-update-baselines"
         )
 
 
@@ -124,8 +124,8 @@ def test_broken_newest_file_is_not_replaced_by_an_older_one(tmp_path: Path, stor
 def test_file_of_another_device(tmp_path: Path, stored: Path) -> None:
     stored.parent.rename(tmp_path / "shelf")
     assert refusal(tmp_path, "shelf") == (
-        f"baseline of shelf: {tmp_path / 'shelf' / '0001_floors.json'} was measured on 'desk'; put it into the folder "
-        "of that device, or measure shelf with --qcom-update-baselines"
+        f"baseline of shelf: {tmp_path / 'shelf' / '0001_floors.json'} was measured on 'desk'; "
+        "put it into the folder of that device, or measure shelf with --qcom-update-baselines"
     )
 
 

@@ -1,0 +1,312 @@
+"""The ``qcom`` command: the objects that the suites use, from a shell.
+
+Each command returns facts; ``--json`` prints them as they are, otherwise they are printed as text. Errors of
+ours are one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_qcom.devices import registry
+from pytest_qcom.errors import KernelError, QcomError
+from pytest_qcom.settings import DEFAULT_DEVICE, HAZARD_MODES
+
+if TYPE_CHECKING:
+    from pytest_qcom.isa.program import Program
+    from pytest_qcom.targets import Target
+
+Facts = Any
+Printer = Callable[[Facts], Sequence[str]]
+
+FAILED = 1
+BAD_INPUT = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; its exit code: 0, 1 where what was checked is wrong, 2 for bad input."""
+    options = parser().parse_args(arguments)
+    try:
+        facts, lines, code = options.command(options)
+    except QcomError as error:
+        print(f"qcom: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        return 0
+    if facts is not None:
+        print(json.dumps(facts, indent=2) if options.json else "\n".join(lines))
+    return int(code)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="qcom", description=__doc__.partition("\n")[0])
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for name, command, text, add in COMMANDS:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.add_argument("--json", action="store_true", help="print facts as JSON")
+        add(sub)
+        sub.set_defaults(command=command)
+    return top
+
+
+def _kernel_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("kernel", metavar="KERNEL", help="a declared kernel, see 'qcom list'")
+    sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
+    sub.add_argument("--case", help="the case to start from (default: the first)")
+
+
+def _code_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("kernel", nargs="?", metavar="KERNEL", help="a declared kernel, see 'qcom list'")
+    sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
+    sub.add_argument("--case", help="the case to start from (default: the first)")
+    instead = sub.add_mutually_exclusive_group()
+    instead.add_argument("--binary", type=Path, metavar="FILE", help="a QCOM CL binary instead of a kernel")
+    instead.add_argument("--text", type=Path, metavar="FILE", help="assembly text, as Mesa writes it")
+
+
+def _device_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--device", default=DEFAULT_DEVICE, metavar="NAME", help="see 'qcom devices'")
+    sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
+
+
+def _run_arguments(sub: argparse.ArgumentParser) -> None:
+    _kernel_arguments(sub)
+    _device_arguments(sub)
+    sub.add_argument("--seed", type=int, default=0, help="of the random inputs")
+    sub.add_argument("--rounds", type=int, default=1, help="launches that are timed")
+
+
+def _exec_arguments(sub: argparse.ArgumentParser) -> None:
+    _device_arguments(sub)
+    sub.add_argument("script", type=Path, help="a Python program that uses tinygrad")
+    sub.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+
+
+def _asm_arguments(sub: argparse.ArgumentParser) -> None:
+    _code_arguments(sub)
+    sub.add_argument(
+        "--output", type=Path, help="write the instruction image there instead of printing words"
+    )
+
+
+def _import_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("table", type=Path, metavar="CSV", help="a table of published measurements")
+    sub.add_argument("--device", required=True, metavar="NAME", help="the device that was measured")
+    sub.add_argument("--folder", type=Path, default=Path("baselines"), help="where the devices' folders are")
+
+
+def _no_arguments(sub: argparse.ArgumentParser) -> None:
+    pass
+
+
+def target_of(options: argparse.Namespace) -> Target:
+    """The kernel, case and options that a command line names.
+
+    Raises:
+        KernelError: an unknown one, or no kernel at all.
+    """
+    from pytest_qcom import targets
+
+    if options.kernel is None:
+        raise KernelError("no kernel named; give KERNEL, --binary or --text ('qcom list' shows the kernels)")
+    return targets.named(options.kernel, options.case, options.options)
+
+
+def program_of(options: argparse.Namespace) -> tuple[Program, Mapping[str, Any]]:
+    """The program that a command line names, and how it is launched: footprints, merged, thread128.
+
+    Raises:
+        KernelError: neither a kernel nor a file that is readable.
+        EnvelopeError, DecodeError, EncodeError: a file that is no binary, or text that is no program.
+    """
+    if options.binary is not None:
+        from pytest_qcom import envelope
+        from pytest_qcom.isa.program import Program
+
+        content = envelope.parse(_read(options.binary))
+        footprint = {"fregs": content.fregs, "hregs": content.hregs, "merged": bool(content.merged)}
+        return Program.decode(content.image), footprint
+    if options.text is not None:
+        from pytest_qcom.isa.assembler import Assembler
+
+        assembler = Assembler()
+        assembler.parse(_read(options.text).decode("utf-8", "replace"))
+        program = assembler.program()
+        fregs, hregs = program.footprint()
+        return program, {"fregs": fregs, "hregs": hregs}
+    build = target_of(options).build()
+    footprint = {"fregs": build.fregs, "hregs": build.hregs, "merged": build.merged}
+    return build.program, {**footprint, "thread128": build.thread128}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise KernelError(f"file {path}: not readable ({error.strerror}); name an existing file") from error
+
+
+def list_kernels(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """All declared kernels."""
+    from pytest_qcom.kernels import registry as kernels
+
+    facts = [
+        {
+            "kernel": kernel.name,
+            "summary": kernel.summary,
+            "unit": kernel.unit,
+            "claim": kernel.claim,
+            "source": kernel.source,
+            "options": [option.name for option in dataclasses.fields(kernel.options)],
+            "cases": {case.name: dict(case.options) for case in kernel.cases},
+        }
+        for kernel in kernels.KERNELS.values()
+    ]
+    lines = [line for fact in facts for line in _kernel_lines(fact)]
+    return facts, lines, 0
+
+
+def _kernel_lines(fact: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{fact['kernel']}: {fact['summary']} ({fact['unit']}, {fact['claim']})",
+        f"    options: {', '.join(fact['options'])}",
+        *(f"    {fact['kernel']}[{name}]" for name in fact["cases"]),
+    ]
+
+
+def list_devices(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """All devices that are known here, and whether they are there."""
+    facts = []
+    for entry in registry.known(Path.cwd()).values():
+        try:
+            entry.require()
+            state = "available"
+        except QcomError as error:
+            state = str(error)
+        facts.append({**dataclasses.asdict(entry), "mode": entry.mode, "state": state})
+    lines = [
+        f"{fact['name']}: {fact['chip']}, {fact['mode']} ({fact['source']}): {fact['state']}"
+        for fact in facts
+    ]
+    return facts, lines, 0
+
+
+def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """Runs a kernel on random inputs and checks its output."""
+    from pytest_qcom import conformance
+
+    target = target_of(options)
+    entry = registry.find(options.device, Path.cwd())
+    with entry.open(options.hazards) as device:
+        facts = conformance.facts(device, target, options.seed, options.rounds)
+    lines = [f"{name}: {value}" for name, value in facts.items()]
+    return facts, lines, 0 if facts["ok"] else FAILED
+
+
+def disassemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """The text of a program, as Mesa writes it."""
+    program, launch = program_of(options)
+    lines = program.text().splitlines()
+    return {"instructions": lines, **launch}, lines, 0
+
+
+def assemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """The instruction words of a program."""
+    program, launch = program_of(options)
+    image = program.encode()
+    words = [f"{int.from_bytes(image[at : at + 8], 'little'):016x}" for at in range(0, len(image), 8)]
+    if options.output is not None:
+        options.output.write_bytes(image)
+        return {"bytes": len(image), "output": str(options.output), **launch}, [f"{len(image)} bytes"], 0
+    return {"words": words, **launch}, words, 0
+
+
+def lint(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """The hazards of a program; exit code 1 when there is one."""
+    from pytest_qcom.analysis import hazards
+    from pytest_qcom.analysis.findings import errors
+
+    program, launch = program_of(options)
+    found = hazards.lint(program, **launch)
+    lines = [str(finding) for finding in found] or ["no hazards"]
+    return [finding.facts() for finding in found], lines, FAILED if errors(found) else 0
+
+
+def execute(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """Runs a Python program whose tinygrad device is the one named."""
+    from pytest_qcom.devices import session
+
+    entry = registry.find(options.device, Path.cwd())
+    entry.require()
+    session.run_script(entry, options.hazards, options.script, options.arguments)
+    return None, (), 0
+
+
+def predict(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """How fast the virtual A630 runs a kernel, and how many waves are in flight."""
+    from pytest_qcom import conformance
+    from pytest_qcom.analysis.occupancy import occupancy
+
+    target = target_of(options)
+    build = target.build()
+    held = occupancy(
+        build.fregs,
+        build.hregs,
+        thread128=build.thread128,
+        fibers=math.prod(build.local),
+        branchstack=build.branchstack,
+        shared_bytes=build.shared_bytes,
+        merged=build.merged,
+    )
+    entry = registry.find(DEFAULT_DEVICE, Path.cwd())
+    with entry.open("off") as device:
+        seconds = conformance.seconds(device, target.kernel, target.options)
+    facts = {
+        "kernel": target.key,
+        "model": entry.mode,
+        "device_seconds": seconds,
+        "unit": target.kernel.unit,
+        "speed": build.work / seconds,
+        "waves": held.waves,
+        "wave_fibers": held.wave_fibers,
+        "limited_by": held.limiter.value,
+    }
+    return facts, [f"{name}: {value}" for name, value in facts.items()], 0
+
+
+def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """Makes a table of published measurements the baseline of the device that was measured."""
+    from pytest_qcom import baselines, measurements, report, targets
+
+    entry = registry.find(options.device, Path.cwd())
+    machine = baselines.machine(entry)
+    imported = measurements.convert(measurements.read(options.table), machine, targets.published())
+    path = options.folder / entry.name / measurements.FILE
+    baselines.write(path, machine, imported.entries, report.versions())
+    floors = len(baselines.parse(path, entry.name).floors)
+    lines = [
+        f"{floors} entries written to {path}",
+        *(f"row {row} left out: {reason}" for row, reason in imported.left_out.items()),
+    ]
+    return {"path": str(path), "entries": floors, "left_out": dict(imported.left_out)}, lines, 0
+
+
+COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]], ...] = (
+    ("list", list_kernels, "the declared kernels", _no_arguments),
+    ("devices", list_devices, "the known devices", _no_arguments),
+    ("run", run, "run a kernel and check its output", _run_arguments),
+    ("disasm", disassemble, "the text of a program", _code_arguments),
+    ("asm", assemble, "the instruction words of a program", _asm_arguments),
+    ("lint", lint, "the hazards of a program", _code_arguments),
+    ("predict", predict, "how fast the virtual A630 runs a kernel", _kernel_arguments),
+    ("import", import_baselines, "make published measurements the baseline of a device", _import_arguments),
+    ("exec", execute, "run a tinygrad program on a device", _exec_arguments),
+)
