@@ -19,6 +19,7 @@ class Field:
     lo: int
     hi: int
     signed: bool = False
+    legal: tuple[int, ...] = ()  # the values that have a meaning; empty: all
 
     @property
     def mask(self) -> int:
@@ -47,6 +48,13 @@ class Field:
                 low=low,
                 high=high,
             )
+        if self.legal and value not in self.legal:
+            raise EncodeError(
+                f"{owner}: {self.name} is {value}, which has no meaning; "
+                f"choose one of {', '.join(map(str, self.legal))}",
+                field=self.name,
+                value=value,
+            )
         return (value & (1 << width) - 1) << self.lo
 
 
@@ -74,6 +82,11 @@ class Layout:
     @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(part.name for part in self.fields)
+
+    @cached_property
+    def restricted(self) -> tuple[Field, ...]:
+        """Fields of which some values have no meaning."""
+        return tuple(part for part in self.fields if part.legal)
 
     @cached_property
     def mask(self) -> int:
@@ -106,6 +119,9 @@ class Layout:
         wrong = (word ^ self.match) & self.mask
         if wrong:
             raise self._unexpected(word, wrong, owner)
+        for part in self.restricted:
+            if part.get(word) not in part.legal:
+                raise bad_bits(word, part.lo, part.hi, owner, f"a {part.name} without a meaning")
         return {part.name: part.get(word) for part in self.fields}
 
     def pack(self, values: Mapping[str, int], owner: str) -> int:
@@ -119,7 +135,8 @@ class Layout:
             if values[name]:
                 raise EncodeError(f"{owner} has no field {name}; it has {', '.join(sorted(self.names))}")
         for part in self.fields:
-            if value := values.get(part.name, 0):
+            value = values.get(part.name, 0)
+            if value or part.legal:
                 word |= part.put(value, owner)
         return word
 

@@ -48,7 +48,10 @@ def _elementwise() -> Iterator[tuple[str, Make]]:
         yield f"arithmetic_{dtype.name}", lambda a=a, b=b: (a * b + a - b / a).maximum(b)
         yield f"functions_{dtype.name}", lambda a=a: a.exp2() + a.log2() + a.sin() + a.sqrt() + a.rsqrt()
         yield f"activations_{dtype.name}", lambda a=a: a.gelu() + a.sigmoid() + a.tanh() + a.silu()
-        yield f"rounding_{dtype.name}", lambda a=a: a.floor() + a.ceil() + a.trunc() + a.round() + a.sign().abs()
+        yield (
+            f"rounding_{dtype.name}",
+            lambda a=a: a.floor() + a.ceil() + a.trunc() + a.round() + a.sign().abs(),
+        )
         yield f"compares_{dtype.name}", lambda a=a, b=b: (a < b).where(a, (a == b).where(b, -a))
 
 
@@ -56,13 +59,16 @@ def _integers() -> Iterator[tuple[str, Make]]:
     names = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
     for dtype in (getattr(dtypes, name) for name in names):
         a, b = _empty(30, 12, dtype=dtype), _empty(30, 12, dtype=dtype)
-        yield f"integers_{dtype.name}", lambda a=a, b=b: (a * b + a - b).maximum(b) ^ (a & b) | (a << 2) + (b >> 3)
+        yield (
+            f"integers_{dtype.name}",
+            lambda a=a, b=b: (a * b + a - b).maximum(b) ^ (a & b) | (a << 2) + (b >> 3),
+        )
         yield f"division_{dtype.name}", lambda a=a, b=b: a // b + a % b
         yield f"sum_{dtype.name}", lambda a=a: a.sum(axis=1)
 
 
 def _casts() -> Iterator[tuple[str, Make]]:
-    names = "int8 uint8 int16 uint16 int32 uint32 int64 bool half float".split()
+    names = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool", "half", "float"]
     kinds = [getattr(dtypes, name) for name in names]
     for source in kinds:
         for target in kinds:

@@ -153,7 +153,7 @@ _TOKENS = {
 
 def _form(name: str, opcode: int, sources: int, condition: bool = False) -> Form:
     fields = _FIELDS + ((Field("src2", 16, 31),) if sources == 2 else ())
-    fields += (Field("cond", 48, 50),) if condition else ()
+    fields += (Field("cond", 48, 50, legal=tuple(CONDITIONS)),) if condition else ()
     fixed: tuple[Fixed, ...] = (Fixed(61, 63, 2), Fixed(53, 58, opcode))
     fixed += () if sources == 2 else (Fixed(16, 31, care=False),)
     fixed += () if condition else (Fixed(48, 50, care=False),)
@@ -203,7 +203,7 @@ def _sign_f(b: Builder[Any], v: Sequence[Any], i: Instr) -> Any:
 def _add(signed: bool) -> Compute:
     def compute(b: Builder[Any], v: Sequence[Any], i: Instr) -> Any:
         if i.ei:
-            return _halving_add(b, v[0], v[1], signed)
+            return _halving_add(b, v[0], v[1], signed, b.const(operand_type("u", i.srcs[0].half), 1))
         return saturating(b, "add", v[0], v[1], signed, _width(i)) if i.sat else b.add(v[0], v[1])
 
     return compute
@@ -216,12 +216,10 @@ def _sub(signed: bool) -> Compute:
     return compute
 
 
-def _halving_add(b: Builder[Any], x: Any, y: Any, signed: bool) -> Any:
+def _halving_add(b: Builder[Any], x: Any, y: Any, signed: bool, one: Any) -> Any:
     """(x + y) >> 1 without overflow: the shared bits plus half of the others."""
-    one = b.const(operand_type("u", False), 1)
     other = b.xor(x, y)
-    half = b.ashr(other, b.resize(one, 32, False)) if signed else b.lshr(other, one)
-    return b.add(b.and_(x, y), half)
+    return b.add(b.and_(x, y), b.ashr(other, one) if signed else b.lshr(other, one))
 
 
 def saturating(b: Builder[Any], name: str, x: Any, y: Any, signed: bool, width: int) -> Any:

@@ -682,7 +682,7 @@ def _from_one(fields: dict[str, int]) -> dict[str, int]:
 _NEW = (
     *_FLAGS,
     Field("base", 1, 3),
-    Field("mode", 6, 7),
+    Field("mode", 6, 7, legal=(0, 1, 2)),
     Field("bindless", 8, 8),
     Field("count", 12, 13),
 )
@@ -999,7 +999,7 @@ def _shfl() -> Op:
         Field("index_im", 23, 23),
         Field("index", 24, 31),
         Field("dst", 32, 39),
-        Field("shuffle", 45, 47),
+        Field("shuffle", 45, 47, legal=tuple(SHUFFLES)),
     )
     fixed = (
         _CAT,
