@@ -2,8 +2,8 @@
 
 A write is remembered by its cycle; blocks join by the latest write. Rules: Mesa, ``ir3_legalize.c``
 (``ir3_required_delay``, ``delay_update``) and ``ir3_delay.c``. Two differences, neither in Mesa's view
-(``as_mesa``): a branch takes a slot here, since in a finished program it is there to be issued, while Mesa may
-still remove it; and a flag that awaits a result takes at least as long as that result has to.
+(``as_mesa``): a branch takes a slot here, since in a finished program it is there to be issued, while Mesa
+may still remove it; and a flag that awaits a result takes at least as long as that result has to.
 """
 
 from __future__ import annotations

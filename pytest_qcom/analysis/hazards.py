@@ -90,7 +90,9 @@ def lint(
     storage = Storage(merged)
     timing = Storage(merged or as_mesa)
     order = tuple(position for position, live in enumerate(graph.reachable) if live)
-    context = Context(program, graph, steps(program, storage, timing), storage, timing, as_mesa, order)
+    context = Context(
+        program, graph, steps(program, storage, timing, as_mesa), storage, timing, as_mesa, order
+    )
     filled = storage.mask(DEFAULT_INPUTS if inputs is None else inputs) | SHARED
     found = [
         *budget(context, fregs, hregs, thread128),

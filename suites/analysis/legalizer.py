@@ -19,7 +19,10 @@ from tinygrad.runtime.support.compiler_mesa import IR3Compiler, rzalloc
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An instruction as text; ``covers`` are the components of its destination, then of each source."""
+    """An instruction as text; ``covers``: components of its destination, then of each source.
+
+    Stores have a destination too, of one component, and their offset is a source.
+    """
 
     text: str
     covers: tuple[int, ...] = ()
