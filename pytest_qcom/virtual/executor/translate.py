@@ -98,7 +98,6 @@ class _Translator:
         self.builder = LlvmBuilder(host)
         self.segment: Segment | None = None
         self.barriers: list[int] = []
-        self.imports: set[str] = set()
         self._segments = 0
         self.word = f"i{layout.wave}"
 
@@ -129,7 +128,9 @@ class _Translator:
         ]
         tail = [*self._runaway(), *(self._dispatcher() if self.masked else []), "}", ""]
         text = "\n".join([*head, *body, *tail, *sorted(self.builder.declarations)]) + "\n"
-        return Translation(text, self.layout, tuple(sorted(self.imports)), tuple(self.barriers))
+        names = (line.partition("@")[2].partition("(")[0] for line in self.builder.declarations)
+        imports = tuple(sorted(name for name in names if not name.startswith("llvm.")))
+        return Translation(text, self.layout, imports, tuple(self.barriers))
 
     def _runaway(self) -> list[str]:
         self.builder.lines = [f"b{len(self.instrs)}:"]
@@ -145,7 +146,6 @@ class _Translator:
         return self.builder.lines
 
     def _call(self, result: str, name: str, *arguments: tuple[str, str]) -> str:
-        self.imports.add(name)
         return self.builder.call(result, name, *arguments)
 
     def _label(self, name: str) -> None:
