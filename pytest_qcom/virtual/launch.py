@@ -79,12 +79,8 @@ class State:
     def write(self, word: regs.Word, value: int) -> None:
         """Writes a register; reports bits that it does not have, and a value that was never used."""
         if value & ~word.defined:
-            needed = value & word.defined
-            self.findings.add(
-                Finding(
-                    word.name, "undefined", value, needed, f"sets undefined bits {value & ~word.defined:#x}"
-                )
-            )
+            why = f"sets undefined bits {value & ~word.defined:#x}"
+            self.findings.add(Finding(word.name, "undefined", value, None, why))
         old = self._values.get(word.address, 0)
         if word.address in self._fresh and old != value and not word.trigger:
             why = "is overwritten before the launch that it was for"
@@ -126,7 +122,7 @@ class State:
             self.findings.add(
                 Finding(
                     "CP_LOAD_STATE6",
-                    "NUM_UNIT",
+                    "NUM_UNIT of constants",
                     units,
                     mapped // _VEC4,
                     f"reads {size} bytes of constants where {mapped} are mapped; the device may fault",
@@ -440,11 +436,18 @@ def _report_counts(state: State) -> None:
     config = state.word(regs.SP_CS_CONFIG)
     for name, block in (("NTEX", Block.TEXTURES), ("NSAMP", Block.SAMPLERS), ("NUAV", Block.UAVS)):
         field, loaded = regs.SP_CS_CONFIG[name], state.units(block)
-        if field.get(config) != loaded:
-            why = f"declares {field.get(config)} slots, {loaded} are loaded"
-            needed = (
-                (config & ~field.mask) | loaded << field.low if loaded << field.low <= field.mask else None
+        declared = field.get(config)
+        if block is Block.TEXTURES and loaded < declared:
+            why = (
+                f"brings {loaded} of {declared} texture descriptors; the rest come from SP_CS_TEXMEMOBJ_BASE"
             )
+            state.findings.add(
+                Finding("CP_LOAD_STATE6", "NUM_UNIT of textures", loaded, declared, why, harmless=True)
+            )
+        elif declared != loaded:
+            why = f"declares {declared} slots, {loaded} are loaded"
+            fits = loaded << field.low <= field.mask
+            needed = (config & ~field.mask) | loaded << field.low if fits else None
             state.findings.add(Finding("SP_CS_CONFIG", name, config, needed, why))
     for word, used in ((regs.SP_CS_TSIZE, "NTEX"), (regs.SP_CS_USIZE, "NUAV")):
         count = regs.SP_CS_CONFIG.get(config, used)
