@@ -100,10 +100,10 @@ def half_bound(shape: Shape, arrays: Arrays, chains: int = 1) -> Mapping[str, Fl
     to 0 below ``t = 2**-14`` (``mad.f16`` is unfused). So ``|p - a b| <= u |a b| + t`` with ``u = 2**-11``,
     and with ``e`` the error so far and ``S`` the exact prefix sum behind the step
     ``e' <= (1 + u) (e + u |a b| + t) + u |S| + t``. Over a chain of ``n`` steps that is at most
-    ``(1 + u)**n`` times the sum over its steps of ``u |a b| + u |S| + 2 t``. ``|S|`` within a block of 8 steps is at most ``|S|`` at its start plus
-    the block's sum of ``|a b|``, which needs two matrix products instead of an (m, n, k) array. ``chains``
-    partial sums over ``k mod chains`` are bounded one by one; adding them up costs ``u`` times the partial
-    results and ``t`` each, once more.
+    ``(1 + u)**n`` times the sum over its steps of ``u |a b| + u |S| + 2 t``. ``|S|`` within a block of 8
+    steps is at most ``|S|`` at its start plus the block's sum of ``|a b|``, which needs two matrix products
+    instead of an (m, n, k) array. ``chains`` partial sums over ``k mod chains`` are bounded one by one;
+    adding them up costs ``u`` times the partial results and ``t`` each, once more.
     """
     a, b = (_flushed(matrix) for matrix in matrices(shape, arrays))
     error, total = np.zeros((shape.m, shape.n)), np.zeros((shape.m, shape.n))

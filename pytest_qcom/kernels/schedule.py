@@ -1,4 +1,4 @@
-"""GEMM schedules as data: tile, registers, load order, unroll, coordinates, waits, store, each its own choice.
+"""GEMM schedules as data: tile, registers, load order, unroll, coordinates, waits and store compose.
 
 A K step of a schedule is a sequence of phases: samples of some rows of A or columns of B, and products of
 what was sampled. :func:`generate` turns a schedule and a problem into a program. What differs between

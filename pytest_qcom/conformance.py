@@ -1,0 +1,291 @@
+"""Runs a declared kernel on a device and judges its output against its oracle.
+
+One path for suites, benchmarks and the command line: :func:`prepare` makes a :class:`Run`, its ``launch``
+runs the kernel once, its ``judge`` compares what is on the device with the oracle within the kernel's own
+bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.devices.device import Device, Tensor
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.kernel import Arrays, Build, Kernel
+
+if TYPE_CHECKING:
+    from pytest_qcom.targets import Target
+
+_HEADROOM = 1e-12  # relative rounding of the float64 oracle and of its bound
+_MANTISSA = {"float16": 10, "float32": 23, "float64": 52}
+_SMALLEST_EXPONENT = {"float16": -14, "float32": -126, "float64": -1022}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an output compares with the oracle.
+
+    Attributes:
+        ok: every element of every output is within its bound.
+        checked: elements compared; 0 for a probe without output.
+        wrong: elements beyond their bound, NaN included.
+        max_abs, mean_abs: absolute error; NaN elements count as infinite. ``None`` where nothing is checked.
+        output, index, got, expected, bound, ulp: the worst element, that is the one furthest beyond its
+            bound, or nearest to it; ``ulp`` is its error in units in the last place of the expected value.
+    """
+
+    ok: bool
+    checked: int = 0
+    wrong: int = 0
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    output: str = ""
+    index: tuple[int, ...] = ()
+    got: float | None = None
+    expected: float | None = None
+    bound: float | None = None
+    ulp: float | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """The same as plain values for JSON; numbers that JSON cannot hold as text."""
+        names = [name for name in self.__slots__ if name != "index"]
+        facts = {name: _plain(getattr(self, name)) for name in names}
+        return {**facts, "index": list(self.index)}
+
+    def __str__(self) -> str:
+        if not self.checked:
+            return "nothing to check"
+        verdict = "right" if self.ok else f"wrong in {self.wrong} of {self.checked} elements"
+        return (
+            f"{verdict}; worst is {self.output}{list(self.index)} = {self.got:.6g}, expected "
+            f"{self.expected:.6g}, off by {self.ulp:.4g} ulp, allowed {self.bound:.3g}"
+        )
+
+
+@dataclass(slots=True)
+class Run:
+    """A kernel with its inputs on a device.
+
+    Attributes:
+        seconds: device time of each launch so far.
+    """
+
+    device: Device
+    kernel: Kernel
+    options: Any
+    build: Build
+    inputs: Arrays
+    pattern: str = ""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    binary: bytes = b""
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def shape(self) -> str:
+        """The problem, for tables: ``m x n x k`` or the shapes of the outputs."""
+        if all(hasattr(self.options, name) for name in "mnk"):
+            return f"{self.options.m}x{self.options.n}x{self.options.k}"
+        outputs = [argument for argument in self.build.arguments if argument.written]
+        return ", ".join("x".join(map(str, argument.shape)) for argument in outputs)
+
+    @property
+    def rate(self) -> float:
+        """The best launch so far in the kernel's unit."""
+        return self.build.work / min(self.seconds)
+
+    def launch(self) -> float:
+        """Runs the kernel once; device seconds.
+
+        Raises:
+            LaunchError, GpuFault, GpuHang, HazardError: what the device ran into.
+        """
+        arguments = [self.tensors[argument.name] for argument in self.build.arguments]
+        self.seconds.append(
+            self.device.launch(
+                self.binary,
+                self.kernel.name,
+                arguments,
+                self.build.groups,
+                self.build.local,
+                self.build.thread128,
+            )
+        )
+        return self.seconds[-1]
+
+    def outputs(self) -> Arrays:
+        """What the kernel wrote."""
+        return {
+            argument.name: self.device.download(self.tensors[argument.name])
+            for argument in self.build.arguments
+            if argument.written
+        }
+
+    def compare(self) -> Outcome:
+        """The output against the oracle: within the kernel's bound, for a pattern exactly."""
+        expected = self.kernel.oracle(self.options, self.inputs)
+        bounds: Mapping[str, Any] = dict.fromkeys(expected, 0.0)
+        if not self.pattern:
+            bounds = self.kernel.tolerance(self.options, self.inputs)
+        return compare(self.outputs(), expected, bounds)
+
+    def judge(self) -> Outcome:
+        """:meth:`compare`, for a kernel that claims to be right.
+
+        What is declared as published may be wrong: its outcome says so and nothing is raised.
+
+        Raises:
+            KernelError: the output is wrong.
+        """
+        outcome = self.compare()
+        if not outcome.ok and self.kernel.claim != "as-published":
+            raise KernelError(
+                f"{self.kernel.name} ({self.shape}{', ' + self.pattern if self.pattern else ''}): {outcome}; "
+                f"repeat with: {command(self.kernel, self.options)}",
+                **outcome.facts(),
+            )
+        return outcome
+
+
+def prepare(
+    device: Device,
+    kernel: Kernel,
+    options: Any,
+    generator: np.random.Generator | None = None,
+    pattern: str = "",
+    build: Build | None = None,
+) -> Run:
+    """Builds the kernel and puts its inputs onto the device.
+
+    Args:
+        generator: draws random inputs.
+        pattern: or the name of a pattern of the kernel's, whose result is exact.
+        build: instead of the kernel's own, for those who changed it.
+
+    Raises:
+        KernelError: options that do not go together, or an unknown pattern.
+        LaunchError: an input that the device cannot hold.
+    """
+    if pattern and pattern not in kernel.patterns:
+        known = ", ".join(kernel.patterns) or "none"
+        raise KernelError(f"kernel {kernel.name} has no pattern {pattern!r}; it has {known}")
+    built = build if build is not None else kernel.build(options)
+    if pattern:
+        inputs = kernel.patterns[pattern](options)
+    else:
+        inputs = kernel.inputs(options, generator if generator is not None else np.random.default_rng(0))
+    run = Run(device, kernel, options, built, inputs, pattern, binary=built.binary(kernel.name))
+    run.tensors = {argument.name: _tensor(device, argument, inputs) for argument in built.arguments}
+    return run
+
+
+def _tensor(device: Device, argument: Any, inputs: Arrays) -> Tensor:
+    if argument.written:
+        return device.empty(argument.shape, argument.dtype, argument.image)
+    array = inputs[argument.name]
+    if array.shape != argument.shape or array.dtype != np.dtype(argument.dtype):
+        raise KernelError(
+            f"input {argument.name} is {array.dtype}{list(array.shape)}, the kernel declares "
+            f"{argument.dtype}{list(argument.shape)}; correct the declaration"
+        )
+    return device.image(array) if argument.image else device.upload(array)
+
+
+def compare(outputs: Arrays, expected: Arrays, bounds: Mapping[str, Any]) -> Outcome:
+    """Outputs against the exact results, each element within its bound; NaN is never right."""
+    outcomes = [_compare(name, outputs[name], expected[name], bounds[name]) for name in expected]
+    if not outcomes:
+        return Outcome(ok=True)
+    worst = max(outcomes, key=lambda outcome: (not outcome.ok, outcome.wrong, outcome.max_abs))
+    checked = sum(outcome.checked for outcome in outcomes)
+    means = [(outcome.mean_abs or 0.0) * outcome.checked for outcome in outcomes]
+    return Outcome(
+        **{
+            **{name: getattr(worst, name) for name in Outcome.__slots__},
+            "ok": all(outcome.ok for outcome in outcomes),
+            "checked": checked,
+            "wrong": sum(outcome.wrong for outcome in outcomes),
+            "max_abs": max(outcome.max_abs or 0.0 for outcome in outcomes),
+            "mean_abs": sum(means) / checked,
+        }
+    )
+
+
+def _compare(name: str, output: NDArray[Any], expected: NDArray[Any], bound: Any) -> Outcome:
+    got = output.astype(np.float64)
+    allowed = np.broadcast_to(np.asarray(bound, np.float64), expected.shape)
+    error = np.abs(got - expected)
+    error[np.isnan(error)] = np.inf
+    excess = error - allowed * (1 + _HEADROOM) - _HEADROOM * np.abs(expected)
+    wrong = int((excess > 0).sum())
+    place = np.unravel_index(int(excess.argmax()), excess.shape)
+    unit = 2.0 ** (_exponent(expected[place], output.dtype.name) - _MANTISSA[output.dtype.name])
+    return Outcome(
+        ok=not wrong,
+        checked=int(error.size),
+        wrong=wrong,
+        max_abs=float(error.max()),
+        mean_abs=float(error.mean()),
+        output=name,
+        index=tuple(int(index) for index in place),
+        got=float(got[place]),
+        expected=float(expected[place]),
+        bound=float(allowed[place]),
+        ulp=float(error[place]) / unit,
+    )
+
+
+def _exponent(value: float, dtype: str) -> int:
+    """Of ``value``, but not below that of the type's smallest normal number."""
+    exponent = int(np.floor(np.log2(abs(value)))) if value else _SMALLEST_EXPONENT[dtype]
+    return max(exponent, _SMALLEST_EXPONENT[dtype])
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def command(kernel: Kernel, options: Any, seed: int | None = None) -> str:
+    """The command line that runs a kernel with these options."""
+    words = ["qcom run", kernel.name, kernel.arguments(options)]
+    if seed is not None:
+        words.append(f"--seed {seed}")
+    return " ".join(filter(None, words))
+
+
+def facts(device: Device, target: Target, seed: int, rounds: int) -> dict[str, Any]:
+    """Runs a target on random inputs; what came of it, for the command line.
+
+    Args:
+        seed: of the inputs.
+        rounds: launches that are timed; the best one counts.
+
+    Raises:
+        KernelError, LaunchError, GpuFault, GpuHang, HazardError: it could not run.
+    """
+    run = prepare(device, target.kernel, target.options, np.random.default_rng(seed))
+    for _ in range(max(1, rounds)):
+        run.launch()
+    outcome = run.compare()
+    return {
+        "kernel": target.key,
+        "device": device.name,
+        "mode": device.mode,
+        "claim": target.kernel.claim,
+        "shape": run.shape,
+        "unit": target.kernel.unit,
+        target.kernel.unit.lower().replace("/", "_per_"): run.rate,
+        "device_seconds": min(run.seconds),
+        "seed": seed,
+        "repeat": command(target.kernel, target.options, seed),
+        **outcome.facts(),
+    }
+
+
+def seconds(device: Device, kernel: Kernel, options: Any) -> float:
+    """Device seconds of one launch on random inputs; the output is not looked at."""
+    return prepare(device, kernel, options).launch()
