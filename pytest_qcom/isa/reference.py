@@ -185,7 +185,7 @@ class NumpyBuilder:
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         with np.errstate(invalid="ignore"):
             whole = np.clip(np.nan_to_num(function(a.astype(np.float64)), nan=0), low, high)
-        return whole.astype(np.int64).astype(_UNSIGNED[max(bits, 16)])
+        return np.asarray(whole.astype(np.int64).astype(_UNSIGNED[max(bits, 16)]))
 
     def from_int(self, a: Array, ty: Ty, signed: bool, rounding: str) -> Array:
         exact = (_as_signed(a) if signed else a).astype(np.float64)
