@@ -1,0 +1,46 @@
+"""Compiled shaders: every word decodes with Mesa's text, and the image comes back byte for byte."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_qcom.isa.decoder import decode
+from pytest_qcom.isa.encoder import encode
+from pytest_qcom.isa.instruction import Unsupported
+from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.text import text
+from suites.isa import oracle
+from suites.isa.corpus import Shader, corpus
+
+
+def check(shaders: Sequence[Shader]) -> None:
+    words = sorted({word for shader in shaders for (word,) in struct.iter_unpack("<Q", shader.code)})
+    for word, mesa in zip(words, oracle.disassemble(words), strict=True):
+        instr = decode(word)
+        assert (text(instr), encode(instr)) == (mesa, word)
+        assert not isinstance(instr.op.effect, Unsupported), f"{mesa} is compiled but cannot be executed"
+    for shader in shaders:
+        program = Program.decode(shader.code)
+        assert program.encode() == shader.code, shader.name
+        assert program.footprint() == (shader.fregs, shader.hregs), shader.name
+        blocks = program.blocks()
+        starts = {block.start for block in blocks}
+        assert all(successor in starts for block in blocks for successor in block.successors)
+        assert sum(block.stop - block.start for block in blocks) == len(program.instrs)
+
+
+def test_compiled_shaders() -> None:
+    shaders = corpus()
+    assert len(shaders) > 90
+    check(shaders)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_many_compiled_shaders() -> None:
+    shaders = corpus(long=True)
+    assert len(shaders) > 400
+    check(shaders)
