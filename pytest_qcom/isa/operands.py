@@ -206,9 +206,8 @@ def _parse_register(match: re.Match[str]) -> Operand:
             Kind.CONST, _ranged(4 * index + component, 0, CONST_LIMIT - 1, "constant", match[0]), half
         )
     if file == "a":  # a1.x is encoded as a0.y
-        return gpr(
-            _ranged(ADDRESS + index + component, ADDRESS, PREDICATE - 1, "address register", match[0]), True
-        )
+        number = _ranged(ADDRESS + index + component, ADDRESS, PREDICATE - 1, "address register", match[0])
+        return gpr(number, half)
     if file == "p":
         return gpr(
             _ranged(PREDICATE + 4 * index + component, PREDICATE, NO_REGISTER - 1, "predicate", match[0]),

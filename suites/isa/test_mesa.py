@@ -76,7 +76,9 @@ def test_every_entry_is_reached() -> None:
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.name)
 def test_listed_differences_still_differ(difference: Difference) -> None:
     (mesa,) = oracle.disassemble([difference.example])
-    assert oracle.accepts(mesa), f"Mesa refuses {difference.example:016x} now; drop the row: {difference.reason}"
+    assert oracle.accepts(mesa), (
+        f"Mesa refuses {difference.example:016x} now; drop the row: {difference.reason}"
+    )
     with pytest.raises(DecodeError) as caught:
         decode(difference.example)
     assert explain(difference.example, mesa, str(caught.value)) == difference.name

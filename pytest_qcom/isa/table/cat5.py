@@ -266,6 +266,8 @@ def _read_operands(shape: _Shape, draft: Draft, text: str) -> None:
         else:
             draft.attrs["wrmask"] = _read_mask(word)
     draft.dst = parse_operand(first)
+    if not shape.type:
+        draft.attrs["type"] = (Ty.F16 if draft.dst.half else Ty.F32).value
     for part in rest:
         if part.startswith(("s#", "t#")):
             draft.attrs["samp" if part[0] == "s" else "tex"] = int(part[2:])
