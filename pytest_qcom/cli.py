@@ -7,6 +7,7 @@ ours are one line and exit code 2.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -38,10 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QcomError as error:
         print(f"qcom: {error}", file=sys.stderr)
         return BAD_INPUT
-    except BrokenPipeError:
-        return 0
     if facts is not None:
-        print(json.dumps(facts, indent=2) if options.json else "\n".join(lines))
+        with contextlib.suppress(BrokenPipeError):  # a reader such as head that has seen enough
+            print(json.dumps(facts, indent=2) if options.json else "\n".join(lines), flush=True)
     return int(code)
 
 

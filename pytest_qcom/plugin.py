@@ -142,8 +142,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     yield
-    if "device" in getattr(item, "fixturenames", ()):
-        item.config.stash[SESSION].recover()
+    item.config.stash[SESSION].after_test(used="device" in getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -197,9 +196,10 @@ def kernel_target(request: pytest.FixtureRequest) -> Target:
         pytest.fail(
             f"{request.node.nodeid}: kernel_run needs a qcom_kernel marker and its case", pytrace=False
         )
-    if isinstance(found[0], KernelError):
-        pytest.fail(f"{request.node.nodeid}: {found[0]}", pytrace=False)
-    return found[0]
+    target: Target | KernelError = found[0]
+    if isinstance(target, KernelError):
+        pytest.fail(f"{request.node.nodeid}: {target}", pytrace=False)
+    return target
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ class Session:
         self.clock = Clock()
         self._stack = contextlib.ExitStack()
         self._device: Device | None = None
+        self.installed = False
         if settings.asked:
             self.entry.require()
 
@@ -94,11 +95,22 @@ class Session:
     def install(self) -> None:
         """Makes the device the one that any tinygrad program in this process runs on."""
         self._stack.enter_context(self.entry.install(self.settings.hazards))
+        self.installed = True
 
-    def recover(self) -> None:
-        """Frees what a test left on the device; nothing where no test used it."""
-        if self._device is not None:
+    def after_test(self, used: bool) -> None:
+        """Frees what a test left on the device, and raises what the device did not tell it.
+
+        Args:
+            used: the test took the fixture ``device``.
+
+        Raises:
+            QcomError: what a tinygrad program ran into and was not told yet.
+            DeviceUnavailable: the device does not recover.
+        """
+        if used and self._device is not None:
             self._device.reset()
+        if self.installed:
+            self.entry.check()
 
     def close(self) -> None:
         """Gives the device back."""

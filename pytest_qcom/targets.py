@@ -74,28 +74,27 @@ def published() -> Callable[[Mapping[str, str]], tuple[str, float] | None]:
     A row is about a case when its family is the kernel's name and its configuration, together with the
     columns that are options, gives the case's options.
     """
-    cases = {
-        (name, kernel.configure({}, case.name)): Target(kernel, case.name)
-        for name, kernel in registry.KERNELS.items()
-        for case in kernel.cases
-    }
+    families: dict[str, list[Kernel]] = {}
+    for kernel in registry.KERNELS.values():
+        families.setdefault(kernel.family or kernel.name, []).append(kernel)
 
     def match(row: Mapping[str, str]) -> tuple[str, float] | None:
-        kernel = registry.KERNELS.get(row["family"])
-        if kernel is None:
-            return None
-        known = {option.name for option in dataclasses.fields(kernel.options)}
-        given = {
-            name: row[name] for name in ("m", "n", "k", "threads", "thread128") if row[name] and name in known
-        }
-        try:
-            options = kernel.configure({**given, **dict(_words(row["config"].split()))})
-        except KernelError:
-            return None
-        target = cases.get((kernel.name, options))
-        return None if target is None else (target.key, target.build().work)
+        found = [target for kernel in families.get(row["family"], ()) for target in _cases(kernel, row)]
+        return (found[0].key, found[0].build().work) if len(found) == 1 else None
 
     return match
+
+
+def _cases(kernel: Kernel, row: Mapping[str, str]) -> list[Target]:
+    """The cases of a kernel that have exactly the options of a row."""
+    known = {option.name for option in dataclasses.fields(kernel.options)}
+    given: dict[str, str] = {name: row[name] for name in SHAPE if row[name] and name in known}
+    given.update(_words(row["config"].split()))
+    try:
+        options = kernel.configure(given)
+    except KernelError:  # a configuration that the kernel does not offer
+        return []
+    return [Target(kernel, case.name) for case in kernel.cases if kernel.configure({}, case.name) == options]
 
 
 def _words(words: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -84,9 +84,19 @@ class Entry:
     def install(self, hazards: str) -> contextlib.AbstractContextManager[None]:
         """While entered, tinygrad's ``QCOM`` device in this process is this one (and ``DEV`` names it)."""
         self.require()
-        from pytest_qcom.devices import session
+        from pytest_qcom.devices.session import installed
 
-        return session.installed(self, hazards)
+        return installed(self, hazards)
+
+    def check(self) -> None:
+        """Raises what the installed device ran into and no program was told yet.
+
+        Raises:
+            QcomError: what it ran into.
+        """
+        from pytest_qcom.devices.session import check
+
+        check()
 
     def open(self, hazards: str) -> contextlib.AbstractContextManager[Device]:
         """The device, until the context ends.
@@ -95,9 +105,9 @@ class Entry:
             DeviceUnavailable: as :meth:`require`, or it does not answer.
         """
         self.require()
-        from pytest_qcom.devices import session
+        from pytest_qcom.devices.session import opened
 
-        return session.opened(self, hazards)
+        return opened(self, hazards)
 
 
 BUILT_IN = (Entry("virtual", "virtual"), Entry("local", "local"))

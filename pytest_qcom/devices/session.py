@@ -65,6 +65,16 @@ def installed(entry: Entry, hazards: str) -> Iterator[None]:
         yield
 
 
+def check() -> None:
+    """Raises what the installed virtual GPU ran into and nobody was told yet; nothing without one.
+
+    Raises:
+        QcomError: what it ran into.
+    """
+    if _process_node is not None:
+        _process_node.gpu.check()
+
+
 def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str]) -> None:
     """Runs a Python program with ``entry`` as its QCOM device, as ``python script arguments`` would.
 
@@ -84,8 +94,7 @@ def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     runpy.run_path(str(script), run_name="__main__")
-    if _process_node is not None:
-        _process_node.gpu.check()
+    check()
 
 
 @contextlib.contextmanager

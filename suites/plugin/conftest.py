@@ -29,6 +29,9 @@ FLOORS = [
     for case, size in (("small", 64), ("large", 128))
 ]
 
+QUICK = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+"""Hypothesis alone takes longer to import than all that these sessions do."""
+
 Run = Callable[..., pytest.RunResult]
 
 KERNEL_TEST = """
@@ -54,7 +57,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=60)
+            return pytester.runpytest_subprocess(*QUICK, *arguments, timeout=60)
 
     return session
 

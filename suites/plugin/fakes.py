@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device, Tensor
-from pytest_qcom.errors import DeviceUnavailable
+from pytest_qcom.errors import DeviceUnavailable, GpuFault
 from pytest_qcom.kernels import registry as kernels
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 
@@ -84,6 +84,10 @@ class FakeEntry(registry.Entry):
         os.environ["FAKE_INSTALLED"] = hazards
         yield
         del os.environ["FAKE_INSTALLED"]
+
+    def check(self) -> None:
+        if "FAKE_FAULT" in os.environ:
+            raise GpuFault("GPU fault at instruction 3: nobody was told yet")
 
     @contextlib.contextmanager
     def open(self, hazards: str) -> Iterator[Device]:

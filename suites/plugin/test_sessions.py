@@ -157,6 +157,12 @@ def test_device_is_reset_after_each_test(desk: Run) -> None:
     assert re.findall(r"device reset \d", result.stdout.str()) == ["device reset 1", "device reset 2"]
 
 
+def test_fault_that_no_program_was_told_of_fails_the_test_before_the_next_one(desk: Run) -> None:
+    result = desk(test="def test_a(): pass", FAKE_FAULT="1")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_a*", "*GpuFault: GPU fault at instruction 3: *"])
+
+
 @pytest.mark.parametrize("autoload", [{}, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}])
 def test_loads_by_name(run: Run, autoload: dict[str, str]) -> None:
     result = run(
