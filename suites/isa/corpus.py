@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tinygrad import Tensor, dtypes
 from tinygrad.codegen import to_program
@@ -38,43 +40,48 @@ class Shader:
 Make = Callable[[], Tensor | tuple[Tensor, ...]]
 
 
-def _empty(*shape: int, dtype: object = dtypes.float) -> Tensor:
+def _empty(*shape: int, dtype: Any = dtypes.float) -> Tensor:
     return Tensor.empty(*shape, dtype=dtype, device=DEVICE)
 
 
 def _elementwise() -> Iterator[tuple[str, Make]]:
     for dtype in (dtypes.float, dtypes.half):
-        a, b = _empty(45, 68, dtype=dtype), _empty(45, 68, dtype=dtype)
-        yield f"arithmetic_{dtype.name}", lambda a=a, b=b: (a * b + a - b / a).maximum(b)
-        yield f"functions_{dtype.name}", lambda a=a: a.exp2() + a.log2() + a.sin() + a.sqrt() + a.rsqrt()
-        yield f"activations_{dtype.name}", lambda a=a: a.gelu() + a.sigmoid() + a.tanh() + a.silu()
-        yield (
-            f"rounding_{dtype.name}",
-            lambda a=a: a.floor() + a.ceil() + a.trunc() + a.round() + a.sign().abs(),
-        )
-        yield f"compares_{dtype.name}", lambda a=a, b=b: (a < b).where(a, (a == b).where(b, -a))
+        a, b, name = _empty(45, 68, dtype=dtype), _empty(45, 68, dtype=dtype), dtype.name
+        yield f"arithmetic_{name}", partial(lambda a, b: (a * b + a - b / a).maximum(b), a, b)
+        yield f"functions_{name}", partial(_functions, a)
+        yield f"activations_{name}", partial(lambda a: a.gelu() + a.sigmoid() + a.tanh() + a.silu(), a)
+        yield f"rounding_{name}", partial(_rounding, a)
+        yield f"compares_{name}", partial(lambda a, b: (a < b).where(a, (a == b).where(b, -a)), a, b)
+
+
+def _functions(a: Tensor) -> Tensor:
+    return a.exp2() + a.log2() + a.sin() + a.sqrt() + a.rsqrt()
+
+
+def _rounding(a: Tensor) -> Tensor:
+    return a.floor() + a.ceil() + a.trunc() + a.round() + a.sign().abs()
+
+
+def _bitwise(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b + a - b).maximum(b) ^ (a & b) | (a << 2) + (b >> 3)
 
 
 def _integers() -> Iterator[tuple[str, Make]]:
     names = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-    for dtype in (getattr(dtypes, name) for name in names):
-        a, b = _empty(30, 12, dtype=dtype), _empty(30, 12, dtype=dtype)
-        yield (
-            f"integers_{dtype.name}",
-            lambda a=a, b=b: (a * b + a - b).maximum(b) ^ (a & b) | (a << 2) + (b >> 3),
-        )
-        yield f"division_{dtype.name}", lambda a=a, b=b: a // b + a % b
-        yield f"sum_{dtype.name}", lambda a=a: a.sum(axis=1)
+    for name in names:
+        a, b = (_empty(30, 12, dtype=getattr(dtypes, name)) for _ in range(2))
+        yield f"integers_{name}", partial(_bitwise, a, b)
+        yield f"division_{name}", partial(lambda a, b: a // b + a % b, a, b)
+        yield f"sum_{name}", partial(lambda a: a.sum(axis=1), a)
 
 
 def _casts() -> Iterator[tuple[str, Make]]:
     names = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool", "half", "float"]
-    kinds = [getattr(dtypes, name) for name in names]
-    for source in kinds:
-        for target in kinds:
-            if source is not target:
-                a = _empty(33, dtype=source)
-                yield f"cast_{source.name}_{target.name}".replace(" ", "_"), lambda a=a, t=target: a.cast(t)
+    for source in names:
+        for target in names:
+            if source != target:
+                a = _empty(33, dtype=getattr(dtypes, source))
+                yield f"cast_{source}_{target}", partial(lambda a, t: a.cast(t), a, getattr(dtypes, target))
 
 
 def _shapes() -> Iterator[tuple[str, Make]]:
@@ -179,7 +186,8 @@ def compile_tensors(name: str, make: Make, setting: str = "buffers") -> list[Sha
 
 
 def _binary(program: UOp) -> bytes:
-    return next(part.arg for part in program.src if part.op is Ops.BINARY)
+    binary: bytes = next(part.arg for part in program.src if part.op is Ops.BINARY)
+    return binary
 
 
 def shader(name: str, library: bytes) -> Shader:

@@ -40,14 +40,14 @@ DIFFERENCES = (
     ),
     Difference(
         "numbers without meaning",
-        "a field value without a name in Mesa's enumeration, which it prints as a number: compare conditions 6 "
-        "and 7, slot mode 3, shuffle modes 0, 4 and 5, float table entries from 12 on",
+        "a field value without a name in Mesa's enumeration, which it prints as a number: compare conditions "
+        "6 and 7, slot mode 3, shuffle modes 0, 4 and 5, float table entries from 12 on",
         0x42B6_00F8_2001_0004,
         lambda word, text, error: "without a meaning" in error or _beyond_table(word, error),
     ),
     Difference(
         "float immediates of the other width",
-        "a table entry whose width bit contradicts the instruction's; Mesa prints h(1.0) among full registers",
+        "a table entry whose width bit contradicts the instruction's; Mesa prints h(1.0) beside full ones",
         0x4010_0007_6C00_0008,
         _error("a float immediate of the other width"),
     ),
