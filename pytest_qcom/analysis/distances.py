@@ -175,7 +175,7 @@ def _report(
             producer=None if producer is None else context.site(producer),
             available=needed - short,
             needed=needed,
-            effect=f"reads {names} as it was before the write",
+            effect=f"reads {names} from before the write",
             fix=_fix(context, index, start, short),
         ),
         short,

@@ -148,7 +148,7 @@ def _result(context: Context, index: int, cells: int, sync: Sync) -> Finding:
     rules: tuple[Rule, Rule] = (findings.MISSING_SY, findings.OVERWRITE_SY)
     if sync is Sync.SS:
         rules = (findings.MISSING_SS, findings.OVERWRITE_SS)
-    effect = f"reads {names} as it was before the result arrives"
+    effect = f"reads {names} from before the result"
     if not read:
         effect = f"writes {names}, and the late result then overwrites it"
     return Finding(
