@@ -291,7 +291,7 @@ def execute(instr: Instr, registers: Registers, active: Array | None = None) -> 
         value = evaluate(builder, instr, element, registers.read)
         target = access.destination(instr, element)
         if access.parallel(instr):
-            pending.append((target, value))
+            pending.append((target, np.array(value)))  # a copy: what was read may be written next
         else:
             registers.write(target, value, mask)
     for target, value in pending:
