@@ -24,7 +24,7 @@ def found(shader: Shader, program: Program, as_mesa: bool = False) -> tuple[Find
 
 
 def _clean(shaders: tuple[Shader, ...]) -> None:
-    wrong = {}
+    wrong: dict[str, list[str]] = {}
     for shader in shaders:
         program = Program.decode(shader.code)
         for as_mesa in (False, True):

@@ -115,7 +115,8 @@ CASES = {
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\nmov.f32f32 r2.w, (1.0)\nend",
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n(sy)mov.f32f32 r2.w, (1.0)\nend",
         "overwrite-sy r2.w at #1 `mov.f32f32 r2.w, (1.000000)` of #0 "
-        "`isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`: writes r2.w, and the late result then overwrites it; fix: (sy) on #1",
+        "`isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`: writes r2.w, and the late result then overwrites it; "
+        "fix: (sy) on #1",
     ),
     "special function over a newer value": Case(
         "overwrite-ss",
