@@ -107,6 +107,9 @@ class Bench:
                 for axis in range(3)
             },
             **{f"SP_CS_KERNEL_GROUP_{'XYZ'[axis]}": groups[axis] for axis in range(3)},
+            **{f"SP_CS_NDRANGE_{2 + 2 * axis}.GLOBALOFF_{'XYZ'[axis]}": 0 for axis in range(3)},
+            "SP_CS_PROGRAM_COUNTER_OFFSET": 0,
+            "SP_CS_PVT_MEM_PARAM": 0,
             "SP_CS_CONST_CONFIG": 0x140,
             "SP_CS_CONST_CONFIG_0": UNUSED << 16 | UNUSED << 8 | 192,
             "SP_CS_WGE_CNTL": UNUSED,
