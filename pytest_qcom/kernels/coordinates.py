@@ -56,9 +56,11 @@ class Persistent:
                 for kk in range(4):
                     y = schedule.plan["b_pairs"][2 * (4 * index + kk) + 1]
                     w.alu("add.s", y, y, 4)
+        if load.operand == "A" and step.end is not None:  # far enough from the branch to cost no slot
+            w.alu("cmps.s.eq", "p0.x", schedule.plan["a_pairs"][0], limit(step.end))
 
-    def test(self, w: Writer, schedule: Schedule, end: int) -> None:
-        w.alu("cmps.s.eq", "p0.x", schedule.plan["a_pairs"][0], limit(end))
+    def finish(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        """Nothing: the test stands behind the first product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,10 @@ class Noted:
     def release(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         """Nothing: the next step writes its pairs before its samples."""
 
-    def test(self, w: Writer, schedule: Schedule, end: int) -> None:
-        plan, unroll = schedule.plan, schedule.unroll
+    def finish(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        plan, unroll, end = schedule.plan, schedule.unroll, step.end
+        if end is None:
+            return
         if end - 1 > LARGEST_IMMEDIATE:
             raise KernelError(f"k is {4 * end}: the loop test counts to {LARGEST_IMMEDIATE + 1} K steps")
         if self.persistent_coords:

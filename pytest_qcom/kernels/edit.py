@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pytest_qcom.isa.instruction import Instr
+from pytest_qcom.isa.instruction import Flow, Instr
 from pytest_qcom.isa.program import Program
+
+_JUMPS = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL)
 
 
 def replace_instructions(program: Program, edits: Mapping[int, Sequence[Instr]]) -> Program:
@@ -33,8 +35,8 @@ def replace_instructions(program: Program, edits: Mapping[int, Sequence[Instr]])
 
 
 def branches(instr: Instr) -> bool:
-    """Whether the instruction has a branch target."""
-    return any(name == "target" for name, _ in instr.attrs)
+    """Whether the instruction goes to a target."""
+    return instr.op.effect in _JUMPS
 
 
 def with_target(instr: Instr, offset: int) -> Instr:

@@ -77,7 +77,7 @@ class SyncStrip:
             if not instr.sy:
                 continue
             if pending := outstanding[index]:
-                reg, producer = min((str(reg), producer) for reg, producer in pending)
+                reg, producer = min(pending, key=lambda item: (not item[0].half, item[0].num, item[1]))
                 refusals.append(Refusal(index, f"{reg}, loaded at {producer}, may not have arrived"))
             else:
                 sites.append(Site((index,), ((replace(instr, sy=False),),)))

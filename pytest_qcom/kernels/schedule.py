@@ -15,6 +15,7 @@ from typing import Protocol
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import Tile, emit_place
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.waits import insert_waits
@@ -42,11 +43,51 @@ class Multiply:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Which K step is being written: ``index`` of ``count``; ``final`` if none follows at run time."""
+    """Which K step is being written: ``index`` of ``count``; ``final`` if none follows at run time.
+
+    ``end``: of the last step of a loop body, the K steps after which the loop is left.
+    """
 
     index: int
     count: int
     final: bool
+    end: int | None = None
+
+
+class Action(Protocol):
+    """A phase of a family's own, for what samples and products alone do not say."""
+
+    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What one K step multiplies and adds.
+
+    Attributes:
+        texel: the type of a sample's components.
+        multiply: ``dst = src1 * src2 + dst``, src1 the scalar of A or the vector of B.
+        lanes: columns that one instruction covers, 4 with a repeat.
+        samplers: 1, or 2 where each texture has its own.
+    """
+
+    texel: str = "f16"
+    multiply: str = "mad.f16"
+    lanes: int = 4
+    samplers: int = 1
+
+    def sampler(self, texture: int) -> int:
+        return texture if self.samplers > 1 else 0
+
+    def emit(self, w: Writer, acc: Reg, scalar: Reg, vector: Reg, scalar_first: bool, sy: bool) -> None:
+        """``acc += scalar * vector`` over four columns."""
+        repeated = "(r)" if self.lanes > 1 else ""
+        for lane in range(0, 4, self.lanes):
+            factors = [str(scalar), f"{repeated}{vector + lane}"]
+            first, second = factors if scalar_first else factors[::-1]
+            target = acc + lane
+            w.emit(self.multiply, target, first, second, f"{repeated}{target}", rpt=self.lanes - 1, sy=sy)
+            sy = False
 
 
 class Coordinates(Protocol):
@@ -61,11 +102,11 @@ class Coordinates(Protocol):
         ...
 
     def release(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
-        """Once the products have waited for the samples of ``load``: its coordinates are free."""
+        """Once the first product has waited for the samples of ``load``: its coordinates are free."""
         ...
 
-    def test(self, w: Writer, schedule: Schedule, end: int) -> None:
-        """At the end of the loop body: sets p0.x when ``end`` K steps are done."""
+    def finish(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        """Behind the last product. By then p0.x must be set, if ``step.end`` K steps are done then."""
         ...
 
 
@@ -75,7 +116,7 @@ class Epilogue(Protocol):
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None: ...
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
-        """Constants that it needs, as (scalar number, value)."""
+        """Constants that it needs, as (scalar number, value), for rows of C of ``row_bytes``."""
         ...
 
 
@@ -88,6 +129,9 @@ class Schedule:
             (``b0`` and ``b1`` are reused by later columns), ``acc``, ``row``, ``col``, ``scratch``, and
             what coordinates and epilogue need.
         phases: the K step.
+        arithmetic: types and instruction of the products.
+        interleaved: a texel of A is four rows of one k, in ``a0`` to ``a3`` for the four k of a step.
+        peel: at least so many K steps follow the loop, for phases that work ahead.
         order: nesting of the products, see :data:`ORDERS`.
         scalar_first: the scalar of A is the first source of the MAD, else the vector of B.
         sync: whether a product phase starts with (sy): (phase number among the products, step) to bool.
@@ -98,7 +142,7 @@ class Schedule:
 
     tile: Tile
     plan: RegisterPlan
-    phases: tuple[Load | Multiply, ...]
+    phases: tuple[Load | Multiply | Action, ...]
     coordinates: Coordinates
     epilogue: Epilogue
     order: str = "row_col_kk"
@@ -106,6 +150,9 @@ class Schedule:
     sync: Callable[[int, Step], bool] = lambda products, step: False
     waits: str = "legal"
     unroll: int = 4
+    arithmetic: Arithmetic = Arithmetic()
+    interleaved: bool = False
+    peel: int = 0
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -117,6 +164,10 @@ class Schedule:
         """The name of the texels of column ``col``."""
         slots = sum(f"b{index}" in self.plan for index in range(self.tile.cols))
         return f"b{col % slots}"
+
+    def scalar(self, row: int, kk: int) -> Reg:
+        """The register of A's element in a tile row, for k number ``kk`` of the step."""
+        return self.plan[f"a{kk}"][row] if self.interleaved else self.plan[f"a{row}"][kk]
 
 
 END_CONSTANT = 92
@@ -138,7 +189,7 @@ def generate(schedule: Schedule, k: int) -> Program:
     emit_place(w, schedule.tile, plan["row"][0], plan["col"][0], plan["scratch"])
     schedule.coordinates.prepare(w, schedule)
     w.zero(plan["acc"])
-    looped = steps // schedule.unroll * schedule.unroll
+    looped = max(0, steps - schedule.peel) // schedule.unroll * schedule.unroll
     start = len(w)
     if looped > schedule.unroll:
         w.label("loop")
@@ -157,9 +208,9 @@ def generate(schedule: Schedule, k: int) -> Program:
     )
 
 
-def loop_constants(k: int, unroll: int) -> tuple[tuple[int, int], ...]:
+def loop_constants(k: int, unroll: int, peel: int = 0) -> tuple[tuple[int, int], ...]:
     """The constant that the test of a loop over K steps needs, if any."""
-    looped = k // 4 // unroll * unroll
+    looped = max(0, k // 4 - peel) // unroll * unroll
     return ((END_CONSTANT, looped),) if looped > LARGEST_IMMEDIATE else ()
 
 
@@ -169,42 +220,37 @@ def limit(end: int) -> int | str:
 
 
 def _emit_steps(w: Writer, schedule: Schedule, count: int, end: int | None) -> None:
-    """``count`` K steps; with ``end``, the loop test is among the last one's coordinate updates."""
+    """``count`` K steps; with ``end``, the last one prepares the loop's branch."""
     for index in range(count):
         last = index == count - 1
-        step = Step(index, count, final=last and end is None)
+        step = Step(index, count, final=last and end is None, end=end if last else None)
         waiting: list[Load] = []
         products = 0
-        for number, phase in enumerate(schedule.phases):
+        for phase in schedule.phases:
             if isinstance(phase, Load):
                 schedule.coordinates.sample(w, schedule, phase, step)
                 waiting.append(phase)
-                continue
-            _emit_products(w, schedule, phase, schedule.sync(products, step))
-            products += 1
-            done = last and number == len(schedule.phases) - 1
-            _release(w, schedule, waiting, step, end if done else None)
-            waiting = []
+            elif isinstance(phase, Multiply):
+                _emit_products(w, schedule, phase, waiting, step, schedule.sync(products, step))
+                products += 1
+                waiting = []
+            else:
+                phase.emit(w, schedule, step)
+        schedule.coordinates.finish(w, schedule, step)
 
 
-def _release(w: Writer, schedule: Schedule, loads: list[Load], step: Step, end: int | None) -> None:
-    """Frees coordinates; the loop test goes before the last of them, so that they fill its wait."""
-    loads = sorted(loads, key=lambda load: load.operand)
-    for load in loads[:-1]:
-        schedule.coordinates.release(w, schedule, load, step)
-    if end is not None:
-        schedule.coordinates.test(w, schedule, end)
-    for load in loads[-1:]:
-        schedule.coordinates.release(w, schedule, load, step)
-
-
-def _emit_products(w: Writer, schedule: Schedule, phase: Multiply, sync: bool) -> None:
+def _emit_products(
+    w: Writer, schedule: Schedule, phase: Multiply, loads: list[Load], step: Step, sync: bool
+) -> None:
+    """The products of a phase. The first one waits for ``loads``, so their coordinates change behind it."""
     plan = schedule.plan
-    for row, col, kk in nested(schedule.order, phase):
+    for number, (row, col, kk) in enumerate(nested(schedule.order, phase)):
         acc = plan["acc"].vec(row * schedule.tile.cols + col)
-        scalar, vector = plan[f"a{row}"][kk], plan[schedule.slot(col)].vec(kk)
-        w.mad(acc, scalar, vector, scalar_first=schedule.scalar_first, sy=sync)
-        sync = False
+        scalar, vector = schedule.scalar(row, kk), plan[schedule.slot(col)].vec(kk)
+        schedule.arithmetic.emit(w, acc, scalar, vector, schedule.scalar_first, sy=sync and not number)
+        if number == 0:
+            for load in loads:
+                schedule.coordinates.release(w, schedule, load, step)
 
 
 def nested(order: str, phase: Multiply) -> Iterator[tuple[int, int, int]]:

@@ -172,7 +172,11 @@ def nop(repeat: int) -> Instr:
 
 
 def _entry_states(program: Program) -> dict[int, State]:
-    """What may be outstanding at the start of each block, over every way there."""
+    """What may be outstanding at the start of each block, over every way there.
+
+    A worse start can only add slots within a block; each block is done again from its final start, so what
+    is joined into its successors covers what it really leaves.
+    """
     blocks = {block.start: block for block in program.blocks()}
     entries = {0: State()}
     pending = [0]
@@ -182,6 +186,7 @@ def _entry_states(program: Program) -> dict[int, State]:
         for instr in program.instrs[start : blocks[start].stop]:
             sy, ss = needed_flags(state, instr)
             state.wait(sy, ss)
+            state.elapse(max(0, missing_slots(state, instr)))
             state.issue(instr)
         for successor in blocks[start].successors:
             if successor not in entries:

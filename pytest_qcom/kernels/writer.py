@@ -40,9 +40,10 @@ class Writer:
         self.emit("mov.u32u32", dst, src, **flags)
 
     def zero(self, block: Block) -> None:
-        """Half registers set to 0, four an instruction."""
+        """Registers set to 0, four an instruction."""
+        mnemonic = "mov.u16u16" if block.first.half else "mov.u32u32"
         for start in range(0, block.size, 4):
-            self.emit("mov.u16u16", block[start], 0, rpt=min(4, block.size - start) - 1)
+            self.emit(mnemonic, block[start], 0, rpt=min(4, block.size - start) - 1)
 
     def set_half(self, dst: Reg, bits: int) -> None:
         """A half register set to 16 bits."""
@@ -52,9 +53,9 @@ class Writer:
         """A half vec4 copied; not ``repeated``, its first scalar goes into all four."""
         self.emit("mov.u16u16", dst, f"(r){src}" if repeated else src, rpt=3)
 
-    def isam(self, dst: Reg, pair: Reg, texture: int) -> None:
-        """A half texel of ``texture`` at the integer coordinates in ``pair``."""
-        self.emit("isam.1d", dst, pair, type="f16", wrmask=15, samp=0, tex=texture)
+    def isam(self, dst: Reg, pair: Reg, texture: int, kind: str = "f16", sampler: int = 0) -> None:
+        """A texel of ``texture``, as ``kind``, at the integer coordinates in ``pair``."""
+        self.emit("isam.1d", dst, pair, type=kind, wrmask=15, samp=sampler, tex=texture)
 
     def mad(self, acc: Reg, scalar: Reg, vector: Reg, scalar_first: bool = False, sy: bool = False) -> None:
         """``acc += scalar * vector``, four halves."""
@@ -64,6 +65,14 @@ class Writer:
     def store_half(self, address: Reg, data: Reg, offset: int) -> None:
         """Four halves to the 64-bit address in a register pair, ``offset`` bytes on."""
         self.emit("stg.f16", address, data, 4, offset=offset)
+
+    def store_full(self, address: Reg, data: Reg, offset: int) -> None:
+        """Four 32-bit words to the 64-bit address in a register pair, ``offset`` bytes on."""
+        self.emit("stg.f32", address, data, 4, offset=offset)
+
+    def store_texel(self, data: Reg, pair: Reg) -> None:
+        """Four full registers to the texel of image 0 at the coordinates in ``pair``."""
+        self.emit("stib.b.typed.2d.f32.4.imm", data, pair, 0)
 
     def label(self, name: str) -> None:
         """Names the place of the next instruction."""

@@ -16,7 +16,7 @@ from pytest_qcom.kernels.gemm import build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Load, Multiply, Schedule, Step
+from pytest_qcom.kernels.schedule import ORDERS, Load, Multiply, Schedule, Step
 from pytest_qcom.kernels.stores import RowMajor
 
 ROWS = 4
@@ -270,20 +270,20 @@ GEMM = Kernel(
         Case("threads-64", dict(m=32, n=512, k=64, threads=64)),
         Case("threads-256", dict(m=64, n=512, k=64, threads=256)),
         Case("unroll-1", dict(m=16, n=512, k=32, k_unroll=1)),
-        Case("unroll-3", dict(m=16, n=512, k=64, k_unroll=3)),
         Case("unroll-8", dict(m=16, n=512, k=96, k_unroll=8)),
-        Case("a-first", dict(m=16, n=512, k=64, b_first=False)),
-        Case("wide-acc", dict(m=16, n=512, k=64, compact_acc=False)),
-        Case("kk-row-col", dict(m=16, n=512, k=32, alu_order="kk_row_col")),
-        Case("kk-col-row", dict(m=16, n=512, k=32, alu_order="kk_col_row")),
-        Case("row-kk-col", dict(m=16, n=512, k=32, alu_order="row_kk_col")),
-        Case("col-kk-row", dict(m=16, n=512, k=32, alu_order="col_kk_row")),
-        Case("noted", dict(m=32, n=512, k=64, own_pairs=False)),
+        Case("a-first", dict(m=16, n=512, k=64, k_unroll=1, b_first=False)),
+        Case("wide-acc", dict(m=16, n=512, k=64, k_unroll=1, compact_acc=False)),
+        *(
+            Case(order.replace("_", "-"), dict(m=16, n=512, k=32, k_unroll=1, alu_order=order))
+            for order in ORDERS
+            if order != "row_col_kk"
+        ),
+        Case("noted", dict(m=32, n=512, k=20, k_unroll=2, own_pairs=False)),
         Case("noted-ncols-1", dict(m=32, n=128, k=64, own_pairs=False, ncols=1, inc_coords=True)),
-        Case("noted-ncols-2", dict(m=32, n=256, k=64, own_pairs=False, ncols=2, coord_delay=0)),
-        Case("noted-ncols-3", dict(m=32, n=384, k=44, own_pairs=False, ncols=3)),
-        Case("noted-stable", dict(m=32, n=512, k=44, own_pairs=False, stable_bx=True)),
-        Case("noted-best", dict(m=32, n=512, k=44, own_pairs=False, **_ALL)),
+        Case("noted-ncols-2", dict(m=32, n=256, k=36, k_unroll=2, own_pairs=False, ncols=2, coord_delay=0)),
+        Case("noted-ncols-3", dict(m=32, n=384, k=64, k_unroll=1, own_pairs=False, ncols=3)),
+        Case("noted-stable", dict(m=32, n=512, k=44, k_unroll=1, own_pairs=False, stable_bx=True)),
+        Case("noted-best", dict(m=32, n=512, k=44, k_unroll=2, own_pairs=False, **_ALL)),
     ),
     source=_NOTES,
 )

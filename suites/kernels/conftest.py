@@ -1,0 +1,38 @@
+"""What the kernel suites share: every declared case, and a device that looks over missing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_qcom.devices import registry
+from pytest_qcom.devices.device import Device
+from pytest_qcom.kernels.kernel import Case, Kernel
+from pytest_qcom.kernels.registry import KERNELS
+
+
+def cases(*claims: str) -> list[object]:
+    """(kernel, case) of every declared case with one of the claims, with their key as id."""
+    return [
+        pytest.param(kernel, case, id=f"{kernel.name}[{case.name}]")
+        for kernel in KERNELS.values()
+        if kernel.claim in claims
+        for case in kernel.cases
+    ]
+
+
+def case(kernel: str, name: str) -> tuple[Kernel, Case]:
+    """A declared case."""
+    return KERNELS[kernel], KERNELS[kernel].case(name)
+
+
+@pytest.fixture(scope="session")
+def lenient(device: Device) -> Iterator[Device]:
+    """The device; a virtual one runs programs whose waits are too short as if every wait were there."""
+    if device.mode == "hardware":
+        yield device
+        return
+    with registry.find("virtual", Path.cwd()).open("off") as other:
+        yield other

@@ -1,0 +1,79 @@
+"""Register plans: no two names in one place, and the footprint that a launch must declare."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.kernel import Case, Kernel
+from pytest_qcom.kernels.registers import RegisterPlan
+from suites.kernels.conftest import cases
+
+
+def test_names_and_footprint() -> None:
+    plan = RegisterPlan().place("a", "hr0.x", 16).place("acc", "hr12.x", 64).place("row", "r8.y", 1)
+    assert plan.footprint() == (9, 28)
+    assert plan["acc"].vec(3) == Reg(60, half=True)
+    assert [str(reg) for reg in plan["row"]] == ["r8.y"]
+    assert "acc" in plan
+    assert "b" not in plan
+
+
+def test_allocation_takes_the_lowest_gap() -> None:
+    plan = RegisterPlan().place("low", "r0.x", 5).place("high", "r4.x", 4)
+    plan = plan.allocate("gap", 8).allocate("behind", 12).allocate("half", 4, half=True)
+    assert [str(plan[name].first) for name in ("gap", "behind", "half")] == ["r2.x", "r5.x", "hr0.x"]
+
+
+def test_lifetimes_may_share() -> None:
+    plan = RegisterPlan().place("lid", "r0.x", 1).place("pairs", "r0.x", 8, over=("lid",))
+    assert plan.footprint() == (2, 0)
+
+
+@pytest.mark.parametrize(("size", "half", "full"), [(4, "hr8.x", "r4.x"), (1, "hr9.w", "r4.w")])
+def test_aliasing_in_merged_mode(size: int, half: str, full: str) -> None:
+    """hr(2k) and hr(2k+1) are the halves of full scalar k."""
+    RegisterPlan().place("acc", half, size).place("coordinate", full, size)
+    with pytest.raises(
+        KernelError, match=r"'coordinate' .* overlap 'acc' .* in merged mode; move one of them"
+    ):
+        RegisterPlan(merged=True).place("acc", half, size).place("coordinate", full, size)
+    RegisterPlan(merged=True).place("acc", half, size).place("coordinate", "r6.x", size)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "size", "message"),
+    [
+        (
+            "b",
+            "hr3.z",
+            4,
+            "registers 'b' (hr3.z, 4 scalars) overlap 'a' (hr0.x, 16 scalars); move one of them",
+        ),
+        ("a", "r0.x", 1, "registers 'a' are placed twice, at hr0.x and r0.x"),
+        ("b", "r47.x", 5, "registers 'b': 5 scalars from r47.x; a file ends at index 47"),
+        ("b", "r0.x", 0, "registers 'b': 0 scalars from r0.x; a file ends at index 47"),
+    ],
+)
+def test_what_does_not_fit(name: str, at: str, size: int, message: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        RegisterPlan().place("a", "hr0.x", 16).place(name, at, size)
+    assert str(caught.value) == message
+
+
+def test_unknown_names_and_places() -> None:
+    plan = RegisterPlan().place("a", "hr0.x", 4)
+    with pytest.raises(KernelError, match="register plan has no 'b'; it has a"):
+        plan["b"]
+    with pytest.raises(KernelError, match="register block 'a' has 4 scalars; 4 is asked for"):
+        plan["a"].vec(1)
+    with pytest.raises(KernelError, match="no 8 free half scalars; use a smaller tile"):
+        plan.place("rest", "hr1.x", 188).allocate("more", 8, half=True)
+
+
+@pytest.mark.parametrize(("kernel", "case"), cases("correct", "probe", "as-published"))
+def test_declared_footprint_covers_the_program(kernel: Kernel, case: Case) -> None:
+    build = kernel.build(kernel.configure({}, case.name))
+    fregs, hregs = build.program.footprint()
+    assert (build.fregs, build.hregs) == (fregs, hregs)

@@ -1,0 +1,178 @@
+"""The registry, options and what is wrong with them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_qcom.envelope import ArgumentKind, parse
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels import families, registry
+from pytest_qcom.kernels.kernel import Case, Kernel
+from pytest_qcom.kernels.registry import KERNELS
+from suites.kernels.conftest import cases
+
+
+def test_every_family_is_registered() -> None:
+    found = {
+        importlib.import_module(f"{families.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(families.__path__)
+    }
+    assert found == set(registry.FAMILIES)
+
+
+def test_one_name_is_one_kernel() -> None:
+    kernel = KERNELS["alu_peak"]
+    with pytest.raises(KernelError, match="two kernels are called alu_peak; rename one"):
+        registry.collect([kernel, kernel])
+    doubled = replace(kernel, cases=(*kernel.cases, kernel.cases[0]))
+    with pytest.raises(KernelError, match="kernel alu_peak has several cases called compiler; rename them"):
+        registry.collect([doubled])
+
+
+def test_unknown_kernel_lists_the_nearest() -> None:
+    with pytest.raises(KernelError, match=r"no kernel is called 'gemm_4x4'; did you mean gemm_4x4_fp16"):
+        registry.find("gemm_4x4")
+
+
+@pytest.mark.parametrize(("kernel", "case"), cases("correct", "probe", "as-published"))
+def test_binary_holds_what_the_kernel_declares(kernel: Kernel, case: Case) -> None:
+    build = kernel.build(kernel.configure({}, case.name))
+    envelope = parse(build.binary(kernel.name), kernel.name)
+    assert Program.decode(envelope.image) == build.program
+    assert (envelope.fregs, envelope.hregs, envelope.merged) == (build.fregs, build.hregs, None)
+    assert {constant.offset // 4: constant.value for constant in envelope.constants} == dict(build.constants)
+    pointers = [a.offset for a in envelope.arguments if a.kind is ArgumentKind.BUFFER]
+    assert pointers == [320]  # c20.x, as published
+
+
+@pytest.mark.parametrize(("kernel", "case"), cases("correct", "probe", "as-published"))
+def test_command_line_repeats_the_options(kernel: Kernel, case: Case) -> None:
+    options = kernel.configure({}, case.name)
+    words = dict(word.split("=") for word in kernel.arguments(options).split())
+    assert kernel.configure(words) == options
+
+
+def test_options_as_text() -> None:
+    kernel = KERNELS["gemm_4xn_fp16_published"]
+    options = kernel.configure({"k-unroll": "8", "compact-acc": "true", "alu-order": "row_col_kk"}, "p097")
+    assert (options.k_unroll, options.compact_acc, options.alu_order) == (8, True, "row_col_kk")
+    assert options.coord_delay == 4  # the case's own
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"k-unrol": 4}, "kernel gemm_4xn_fp16 has no option 'k-unrol'; did you mean k-unroll?"),
+        ({"k-unroll": "four"}, "kernel gemm_4xn_fp16: option k-unroll is 'four'; give a whole number"),
+        ({"b-first": "maybe"}, "kernel gemm_4xn_fp16: option b-first is 'maybe'; give true or false"),
+        ({"k": 1.5}, "kernel gemm_4xn_fp16: option k is 1.5; give a whole number"),
+        ({"m": True}, "kernel gemm_4xn_fp16: option m is True; give a whole number"),
+        ({"alu-order": 3}, "kernel gemm_4xn_fp16: option alu-order is 3; give a word"),
+    ],
+)
+def test_options_that_are_none(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        KERNELS["gemm_4xn_fp16"].configure(given)
+    assert str(caught.value) == message
+
+
+def test_unknown_case() -> None:
+    with pytest.raises(KernelError, match=r"kernel alu_peak has no case 'p006'; it has compiler, gemm, "):
+        KERNELS["alu_peak"].configure({}, "p006")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "message"),
+    [
+        ("gemm_4xn_fp16", {"k": 30}, "k is 30; a texel holds four of them, give a multiple of 4"),
+        ("gemm_4xn_fp16", {"k": 0}, "k is 0; a texel holds four of them, give a multiple of 4"),
+        (
+            "gemm_4xn_fp16",
+            {"m": 24},
+            "an output of 24 x 1024 is not made of tiles of 16 x 512; give m and n in multiples of them",
+        ),
+        (
+            "gemm_4xn_fp16",
+            {"n": 640, "ncols": 4},
+            "an output of 1024 x 640 is not made of tiles of 16 x 512; give m and n in multiples of them",
+        ),
+        ("gemm_4xn_fp16", {"threads": 96}, "threads is 96; give one of (64, 128, 256)"),
+        ("gemm_4xn_fp16", {"ncols": 5}, "ncols is 5; give 1 to 4"),
+        ("gemm_4xn_fp16", {"k_unroll": 0}, "k-unroll is 0; give 1 or more"),
+        ("gemm_4xn_fp16", {"coord_delay": 8, "own_pairs": False}, "coord-delay is 8; give -1 (none) to 7"),
+        (
+            "gemm_4xn_fp16",
+            {"stable_bx": True, "inc_coords": True},
+            "stable-bx, inc-coords with own-pairs, which has no such choice; give own-pairs=false",
+        ),
+        (
+            "gemm_4xn_fp16",
+            {"persistent_coords": True, "stable_ay": True, "own_pairs": False},
+            "persistent-coords needs inc-coords, stable-bx too",
+        ),
+        (
+            "gemm_4xn_fp16",
+            {"stable_bx": True, "ncols": 2, "own_pairs": False},
+            "stable-bx is about columns 2 and 3, there are 2; give ncols=4",
+        ),
+        (
+            "gemm_4xn_fp16",
+            {"m": 32768},
+            "32768 x 1024 x 1024 needs an image side beyond 16384 texels; give smaller m, n or k",
+        ),
+        (
+            "gemm_4xn_fp16_published",
+            {"k": 72, "k_unroll": 4},
+            "18 K steps do not divide by k-unroll 4; the published kernels have no remainder",
+        ),
+        (
+            "gemm_4xn_fp16_published",
+            {"direct": False},
+            "direct is false; four accumulators an output are not declared, leave it true",
+        ),
+        ("gemm_4x4_fp16", {"k": 6}, "k is 6; a texel holds four of them, give a multiple of 4"),
+        ("alu_peak", {}, "give one of compiler-pattern and gemm-pattern"),
+        (
+            "alu_peak",
+            {"gemm_pattern": True, "compiler_pattern": True},
+            "give one of compiler-pattern and gemm-pattern",
+        ),
+        ("alu_peak", {"gemm_pattern": True, "loops": 1024}, "loops is 1024; give 1 to 1023"),
+        ("alu_peak", {"gemm_pattern": True, "rows": 5}, "rows is 5; give 4 or 8"),
+        ("alu_peak", {"gemm_pattern": True, "bmode": "all"}, "bmode is 'all'; give one of percol, reuse"),
+        ("alu_peak", {"gemm_pattern": True, "store_group": 12}, "store-group is 12; there are 0 to 11"),
+        (
+            "alu_peak",
+            {"gemm_pattern": True, "pairs": 0},
+            "pairs, unroll, ncols and groups are counts; give 1 or more",
+        ),
+        ("texture_bw", {"loads": 6}, "loads is 6; give 4, 8, 12 to 32"),
+        ("texture_bw", {"loads": 36}, "loads is 36; give 4, 8, 12 to 32"),
+        ("texture_bw", {"k": 8192}, "k is 8192; give at most 4092"),
+    ],
+)
+def test_options_that_do_not_go_together(kernel: str, options: dict[str, Any], message: str) -> None:
+    declared = KERNELS[kernel]
+    with pytest.raises(KernelError) as caught:
+        declared.build(declared.configure(options))
+    assert str(caught.value) == f"{kernel}: {message}"
+
+
+def test_unknown_order() -> None:
+    kernel = KERNELS["gemm_4xn_fp16"]
+    with pytest.raises(KernelError, match=r"alu-order is 'kk_kk'; give one of kk_row_col, kk_col_row, "):
+        kernel.build(kernel.configure({"alu_order": "kk_kk"}))
+
+
+def test_registers_over_the_file() -> None:
+    kernel = KERNELS["alu_peak"]
+    with pytest.raises(
+        KernelError, match=r"registers 'acc': 256 scalars from hr40.x; a file ends at index 47"
+    ):
+        kernel.build(kernel.configure({"gemm_pattern": True, "rows": 8, "ncols": 8}))

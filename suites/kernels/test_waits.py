@@ -1,0 +1,135 @@
+"""The waits of generated kernels: none is missing, none is too many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_qcom.analysis.findings import errors
+from pytest_qcom.analysis.hazards import lint
+from pytest_qcom.isa.assembler import Assembler
+from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels.edit import branches, replace_instructions
+from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.registry import KERNELS
+from pytest_qcom.kernels.waits import insert_waits, slots
+from suites.kernels.conftest import cases
+
+
+def hazards(program: Program, build: Build) -> int:
+    return len(
+        errors(
+            lint(
+                program, fregs=build.fregs, hregs=build.hregs, thread128=build.thread128, merged=build.merged
+            )
+        )
+    )
+
+
+@pytest.mark.parametrize(("kernel", "case"), cases("correct", "probe"))
+def test_no_wait_is_missing(kernel: Kernel, case: Case) -> None:
+    build = kernel.build(kernel.configure({}, case.name))
+    assert hazards(build.program, build) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gemm_4xn_fp16", {"k_unroll": 1}),
+        ("gemm_4xn_fp16", {"k_unroll": 1, "ncols": 2}),
+        ("gemm_4x4_fp16", {"strip_sync": True}),
+        ("texture_bw", {"loads": 12}),
+    ],
+    ids=["4x16", "4x8", "compiled", "texture"],
+)
+def test_no_wait_is_too_many(name: str, options: dict[str, bool | int]) -> None:
+    """Without any flag, or with any idle slot less, there is a hazard."""
+    build = KERNELS[name].build(KERNELS[name].configure(options))
+    instrs = build.program.instrs
+    tried = 0
+    for index, instr in enumerate(instrs):
+        fewer = [replace(instr, **{flag: False}) for flag in ("sy", "ss") if getattr(instr, flag)]
+        idle = instr.op.cat == 0 and slots(instr) and not instr.ss and instr.op.name == "nop"
+        if idle and instr.rpt:
+            fewer.append(replace(instr, rpt=instr.rpt - 1))
+        edits = [{index: (change,)} for change in fewer] + ([{index: ()}] if idle and not instr.rpt else [])
+        for edit in edits:
+            tried += 1
+            changed = replace_instructions(build.program, edit)
+            assert hazards(changed, build), index
+    assert tried > 4
+
+
+def waited(text: str) -> str:
+    return insert_waits(Assembler().parse(text).program()).text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (  # ALU to ALU: 3 slots
+            "add.s r0.x, r0.x, 1\nadd.s r0.y, r0.x, 1\nend",
+            "add.s r0.x, r0.x, 1\n(rpt2)nop\nadd.s r0.y, r0.x, 1\nend\n",
+        ),
+        (  # one that something else fills in part
+            "add.s r0.x, r0.x, 1\nadd.s r1.x, r1.x, 1\nadd.s r0.y, r0.x, 1\nend",
+            "add.s r0.x, r0.x, 1\nadd.s r1.x, r1.x, 1\n(rpt1)nop\nadd.s r0.y, r0.x, 1\nend\n",
+        ),
+        (  # the addend of a MAD may be two slots later
+            "mad.f16 hr0.x, hr1.x, hr2.x, hr0.x\nmad.f16 hr0.x, hr1.x, hr2.x, hr0.x\nend",
+            "mad.f16 hr0.x, hr1.x, hr2.x, hr0.x\nnop\nmad.f16 hr0.x, hr1.x, hr2.x, hr0.x\nend\n",
+        ),
+        (  # repeats are a chain of their own
+            "(rpt3)mad.f16 hr0.x, hr1.x, (r)hr2.x, (r)hr0.x\n"
+            "(rpt3)mad.f16 hr0.x, hr1.y, (r)hr3.x, (r)hr0.x\nend",
+            "(rpt3)mad.f16 hr0.x, hr1.x, (r)hr2.x, (r)hr0.x\n"
+            "(rpt3)mad.f16 hr0.x, hr1.y, (r)hr3.x, (r)hr0.x\nend\n",
+        ),
+        (  # coordinates: 6 slots; the texel: (sy); the coordinates again: free behind it
+            "mov.u32u32 r0.x, 1\nisam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0\nadd.f hr1.x, hr0.x, hr0.y\n"
+            "mov.u32u32 r0.x, 2\nend",
+            "mov.u32u32 r0.x, 1\n(rpt5)nop\nisam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0\n"
+            "(sy)add.f hr1.x, hr0.x, hr0.y\nmov.u32u32 r0.x, 2\nend\n",
+        ),
+        (  # coordinates rewritten before anybody waited for the texel
+            "isam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0\nmov.u32u32 r0.x, 2\nend",
+            "isam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0\n(ss)mov.u32u32 r0.x, 2\nend\n",
+        ),
+        (  # a special function's result, consumed by a store, which has no (ss)
+            "rcp r0.x, r0.y\nstg.f32 g[r2.x], r0.x, 1\nend",
+            "rcp r0.x, r0.y\n(ss)nop\nstg.f32 g[r2.x], r0.x, 1\nend\n",
+        ),
+        (  # a loop: the compare and its branch 6 slots; what the last pass sampled arrives in the next
+            "loop:\nadd.f hr1.x, hr0.x, hr1.x\nisam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0\n"
+            "cmps.s.eq p0.x, r1.x, 3\nbr !p0.x, #loop\nend",
+            "(sy)add.f hr1.x, hr0.x, hr1.x\nisam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0\n"
+            "cmps.s.eq p0.x, r1.x, 3\n(rpt5)nop\nbr !p0.x, #-4\nend\n",
+        ),
+        (  # fibers join on the first instruction of a branch's target, also when that is a nop
+            "add.s r0.x, r0.x, 1\nbr p0.x, #over\nadd.s r1.x, r1.x, 1\nover:\n(jp)add.s r0.y, r0.x, 1\nend",
+            "add.s r0.x, r0.x, 1\nbr p0.x, #2\nadd.s r1.x, r1.x, 1\n"
+            "(jp)(rpt2)nop\nadd.s r0.y, r0.x, 1\nend\n",
+        ),
+    ],
+)  # fmt: skip
+def test_inserted_waits(before: str, after: str) -> None:
+    assert waited(before) == after
+
+
+def test_waits_are_inserted_once() -> None:
+    """A program that has its waits stays as it is."""
+    for name in ("gemm_4xn_fp16", "texture_bw"):
+        program = KERNELS[name].build(KERNELS[name].configure({})).program
+        assert insert_waits(program) == program
+
+
+def test_branches_follow_their_targets() -> None:
+    program = KERNELS["gemm_4xn_fp16"].build(KERNELS["gemm_4xn_fp16"].configure({"k_unroll": 1})).program
+    (branch,) = [index for index, instr in enumerate(program.instrs) if branches(instr)]
+    target = program.instrs[program.target(branch)]
+    nop = Assembler().parse("nop").program().instrs[0]
+    longer = replace_instructions(program, {branch - 3: (nop, program.instrs[branch - 3]), 2: (nop, nop)})
+    (moved,) = [index for index, instr in enumerate(longer.instrs) if branches(instr)]
+    assert moved == branch + 2
+    assert longer.instrs[longer.target(moved)] == target
