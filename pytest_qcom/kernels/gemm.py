@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels import matmul
-from pytest_qcom.kernels.kernel import Build
+from pytest_qcom.kernels.kernel import Argument, Build
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
@@ -53,17 +53,22 @@ def gemm_launch(
     program: Program,
     constants: tuple[tuple[int, int], ...],
     groups: tuple[int, int, int],
+    arguments: tuple[Argument, ...] = (),
+    thread128: bool = True,
 ) -> Build:
-    """The launch of a program that computes ``C = A B`` in tiles."""
+    """The launch of a program that computes ``C = A B`` in tiles.
+
+    ``arguments``: others than half images A and B and a half buffer C.
+    """
     fregs, hregs = plan.footprint()
     return Build(
         program=program,
         fregs=fregs,
         hregs=hregs,
-        arguments=matmul.arguments(shape, POINTER),
+        arguments=arguments or matmul.arguments(shape, POINTER),
         groups=groups,
         local=(tile.threads, 1, 1),
-        thread128=True,
+        thread128=thread128,
         work=2e-9 * shape.m * shape.n * shape.k,
         constants=constants,
     )

@@ -19,11 +19,11 @@ _SMALLEST, _LARGEST = -4096, 4095  # byte offset of stg
 
 @dataclass(frozen=True, slots=True)
 class RowMajor:
-    """Halves into a row-major C, one 64-bit address a row.
+    """Halves or words into a row-major C, one 64-bit address a row.
 
     ``low = pointer.low + offset``; the carry is ``low <u pointer.low``; ``high = pointer.high + carry``. The
-    columns of a fiber lie 256 bytes apart, in reach of the store's own offset. Rows are worked on in turns,
-    so that one row's result is ready when its turn comes again.
+    columns of a fiber lie 256 or 512 bytes apart, in reach of the store's own offset. Rows are worked on in
+    turns, so that one row's result is ready when its turn comes again.
 
     The plan gives ``addresses`` (a full pair a row), ``carries`` (a full scalar a row) and two ``offsets``;
     all of them may lie over what is dead behind the loop, ``addresses`` and ``carries`` also over ``row`` and
@@ -34,10 +34,12 @@ class RowMajor:
         staging: ``""`` stores the accumulators themselves; ``"copy"`` moves each row's vector to the plan's
             ``stage`` first (one vec4 a row); ``"broadcast"`` does that with a repeated move that lacks (r),
             which puts lane x into all four: what the published kernels of the first notes did.
+        element: bytes of an element of C, 2 or 4; staging is for 2.
     """
 
     source: str = "acc"
     staging: str = ""
+    element: int = 2
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         steps = range(max(1, tile.rows - 1))
@@ -46,7 +48,7 @@ class RowMajor:
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         self._addresses(w, tile, plan)
         for col in range(tile.cols):
-            offset = 8 * LANES * col
+            offset = 4 * self.element * LANES * col
             if not _SMALLEST <= offset <= _LARGEST:
                 raise KernelError(f"store of column {col}: {offset} bytes are beyond the offset of a store")
             sources = [plan[self.source].vec(row * tile.cols + col) for row in range(tile.rows)]
@@ -56,7 +58,8 @@ class RowMajor:
                     w.copy_half(stage, sources[row], repeated=self.staging == "copy")
                     sources[row] = stage
             for row in range(tile.rows):
-                w.store_half(plan["addresses"][2 * row], sources[row], offset)
+                store = w.store_half if self.element == 2 else w.store_full
+                store(plan["addresses"][2 * row], sources[row], offset)
 
     def _addresses(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         """The address of column 0 of each row."""
@@ -64,7 +67,7 @@ class RowMajor:
         addresses, carries, offsets = plan["addresses"], plan["carries"], plan["offsets"]
         low, high = constant_name(POINTER), constant_name(POINTER + 1)
         w.alu("mul.s24", offsets[0], plan["row"][0], constant_name(_ROW_STEPS))
-        w.alu("shl.b", offsets[1], plan["col"][0], 3)
+        w.alu("shl.b", offsets[1], plan["col"][0], (4 * self.element).bit_length() - 1)
         w.alu("add.u", addresses[0], offsets[0], offsets[1])
         for row in rows[1:]:
             w.alu("add.u", addresses[2 * row], addresses[0], constant_name(_ROW_STEPS + row - 1))
@@ -74,6 +77,47 @@ class RowMajor:
             w.alu("cmps.u.lt", carries[row], addresses[2 * row], low)
         for row in rows:
             w.alu("add.u", addresses[2 * row + 1], carries[row], high)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageStore:
+    """Full vec4 into an image of C, a texel a vec4 column; the descriptor's format converts.
+
+    The plan gives ``at``, two full scalars for the coordinate of each store in turn, beside ``row`` and
+    ``col``. A coordinate may change when (ss) says that the store has read it, so more pairs than one in
+    ``at`` let stores overlap.
+
+    Attributes:
+        source: the plan's block with the vec4 of (row, column) at ``row * cols + column``.
+    """
+
+    source: str = "acc"
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return ()
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        row, col, at = plan["row"][0], plan["col"][0], plan["at"]
+        places = [(line, column) for line in range(tile.rows) for column in range(tile.cols)]
+        pairs = at.size // 2
+        for start in range(0, len(places), pairs):
+            batch = places[start : start + pairs]
+            for index, (line, column) in enumerate(batch):
+                w.alu("add.s", at[2 * index], col, LANES * column)
+                w.alu("add.s", at[2 * index + 1], row, line)
+            for index, (line, column) in enumerate(batch):
+                w.store_texel(plan[self.source].vec(line * tile.cols + column), at[2 * index])
+
+
+@dataclass(frozen=True, slots=True)
+class NoStore:
+    """Nothing: the products are computed and dropped, which is what throughput probes do."""
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return ()
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        """Nothing."""
 
 
 def emit_fiber_store(w: Writer, data: Reg, scratch: Block, grid_width: int, threads: int) -> None:
