@@ -69,6 +69,7 @@ class Floor:
             BaselineError: another unit than the stored one.
             FloorError: slower than the floor, less its tolerance, or no number.
         """
+        __tracebackhide__ = True
         if unit != self.unit:
             raise BaselineError(
                 f"floor of {self.key} on {self.device}: measured in {unit}, {self.path} has {self.unit}; "
@@ -103,6 +104,7 @@ class Baseline:
         Raises:
             BaselineError: no entry of that name.
         """
+        __tracebackhide__ = True
         if key not in self.floors:
             raise BaselineError(
                 f"floor of {key} on {self.device}: {self.path} has no such entry among its "
@@ -128,6 +130,7 @@ def load(root: Path, device: str) -> Baseline:
         BaselineError: no file, broken JSON, not a benchmark file, another device's file, an entry without a
             usable floor, an entry twice.
     """
+    __tracebackhide__ = True
     path = newest(root, device)
     if path is None:
         raise BaselineError(

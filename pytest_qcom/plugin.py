@@ -262,7 +262,7 @@ class Recorder:
         if self.results or self.notes:
             terminalreporter.section("kernels")
         if self.results:
-            for line in table([row(result) for result, _ in self.results]):
+            for line in table(sorted(row(result) for result, _ in self.results)):
                 terminalreporter.write_line(line)
         for note in self.notes:
             terminalreporter.write_line(note)

@@ -1,8 +1,8 @@
 """A device and a kernel that take the time they are told to, for sessions that test the plugin.
 
 ``-p`` loads this module before the plugin looks anything up. ``FAKE_SECONDS`` is what a launch takes,
-``FAKE_WRONG`` makes it write wrong numbers, ``FAKE_KIND`` and ``FAKE_GONE`` are how the device is reached and
-whether it is there.
+``FAKE_WRONG`` makes it write wrong numbers and ``FAKE_REFUSE`` makes it refuse. ``FAKE_FAULT`` is a fault
+that nobody was told of. ``FAKE_KIND`` and ``FAKE_GONE``: how the device is reached, and that it is not there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device, Tensor
-from pytest_qcom.errors import DeviceUnavailable, GpuFault
+from pytest_qcom.errors import DeviceUnavailable, GpuFault, LaunchError
 from pytest_qcom.kernels import registry as kernels
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 
@@ -58,6 +58,8 @@ class FakeDevice:
         local: tuple[int, int, int],
         thread128: bool = False,
     ) -> float:
+        if "FAKE_REFUSE" in os.environ:
+            raise LaunchError(f"launch of {name}: refused")
         args[1].handle[...] = args[0].handle
         if "FAKE_WRONG" in os.environ:
             args[1].handle[3] += 1

@@ -82,8 +82,8 @@ def test_summary_shows_each_kernel(desk: Run, measured: Path) -> None:
     result.stdout.fnmatch_lines(
         [
             "kernel * shape * speed * floor * margin * max error * hazards",
-            "copy[[]small[]] * 64 * 128.00 GFLOPS * 64.00 * +100.0% * 0.00e+00 * strict",
             "copy[[]large[]] * 128 * 256.00 GFLOPS * 128.00 * +100.0% * 0.00e+00 * strict",
+            "copy[[]small[]] * 64 * 128.00 GFLOPS * 64.00 * +100.0% * 0.00e+00 * strict",
         ]
     )
 
@@ -155,6 +155,22 @@ def test_wrong_output_fails_before_any_floor(desk: Run, measured: Path) -> None:
     result.stdout.fnmatch_lines(["random inputs drawn with seed *"])
 
 
+def test_kernel_that_does_not_run_is_one_failure(desk: Run, measured: Path) -> None:
+    refused = desk("-W", "error", FAKE_REFUSE="1")
+    refused.assert_outcomes(failed=2)
+    refused.stdout.fnmatch_lines(["*LaunchError: launch of copy: refused*"])
+    unbuilt = desk("-W", "error", test=KERNEL_TEST.replace('"copy"', '"copy", n=-1, case="small"'))
+    unbuilt.assert_outcomes(failed=1)
+
+
+def test_failure_shows_the_tests_line_and_the_message_alone(desk: Run, measured: Path) -> None:
+    result = desk("-k", "small", FAKE_SECONDS="1")
+    result.assert_outcomes(failed=1)
+    words = "E       pytest_qcom.errors.FloorError: copy[[]small[]] on *"
+    result.stdout.fnmatch_lines([">       kernel_run()", words])
+    result.stdout.no_fnmatch_line("*baselines.py*")
+
+
 def test_benchmarks_report_device_time(pytester: pytest.Pytester, desk: Run, measured: Path) -> None:
     result = desk("--benchmark-json=out.json", FAKE_SECONDS="0.25")
     result.assert_outcomes(failed=2)
@@ -224,6 +240,6 @@ def test_comparing_with_nothing_comparable_is_refused(
 
 
 def test_histogram(pytester: pytest.Pytester, desk: Run, measured: Path) -> None:
-    pytest.importorskip("pygal")
     desk("--benchmark-compare", "--benchmark-histogram=plot").assert_outcomes(passed=2)
-    assert [path.name for path in pytester.path.glob("plot*.svg")]
+    [plot] = pytester.path.glob("plot*.svg")
+    assert "copy[small]" in plot.read_text()
