@@ -77,9 +77,9 @@ class Flow(enum.Enum):
     BRANCH_AND = "branch_and"
     ANY = "any"  # taken by the whole wave if any fiber's predicate holds
     ALL = "all"
-    PREDT = "predt"
-    PREDF = "predf"
-    PREDE = "prede"
+    PREDT = "predicate true"
+    PREDF = "predicate false"
+    PREDE = "predicate end"
 
 
 class Space(enum.Enum):
@@ -124,9 +124,18 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """A value of another fiber. srcs: (value, index); ``mode``: xor up down rup rdown, or quad ones."""
+    """A value of another fiber. srcs: (value, index).
+
+    ``mode`` is quad_brcst, quad_horiz, quad_vert or quad_diag; or "" where the attribute ``shuffle``
+    chooses among ``modes``: xor, up, down, rup, rdown.
+    """
 
     mode: str
+    modes: tuple[tuple[int, str], ...] = ()
+
+    def of(self, instr: Instr) -> str:
+        """The mode of one use."""
+        return dict(self.modes)[instr["shuffle"]] if self.modes else self.mode
 
 
 @dataclass(frozen=True, slots=True)

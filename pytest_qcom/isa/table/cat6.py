@@ -1032,7 +1032,7 @@ def _shfl() -> Op:
     }
     slots = ("{dst}", "{value}", "{index}")
     form = Form(Layout(fields, fixed), lift, lower, _PRINTED, "shfl.{shuffle}.{type}", slots, tokens)
-    return _memory("shfl", Latency.LOCAL, Sync.SS, Shuffle("shfl"), form)
+    return _memory("shfl", Latency.LOCAL, Sync.SS, Shuffle("", tuple(SHUFFLES.items())), form)
 
 
 _STAGES = Unsupported("passes data between the stages of graphics pipelines")

@@ -646,7 +646,7 @@ class _Translator:
     def _shuffle(self, instr: Instr) -> None:
         effect, value, dst = instr.op.effect, instr.srcs[0], instr.dst
         assert isinstance(effect, Shuffle) and dst is not None
-        mode = _SHFL[instr["shuffle"]] if effect.mode == "shfl" else effect.mode
+        mode = effect.of(instr)
         operand = instr.srcs[1] if len(instr.srcs) > 1 else Operand(Kind.IMM, 0)
         indices = self._source_rows(operand, 1, 0)
         rows = self._source_rows(value, 1, 2, value.half)
@@ -656,10 +656,6 @@ class _Translator:
         bits = 16 if dst.half else 32
         self._call("void", f"shuffle_{bits}", ("ptr", "%w"), *pointers, ("i32", str(SHUFFLES.index(mode))))
         self._collect(dst, [0])
-
-
-_SHFL = {1: "xor", 2: "up", 3: "down", 6: "rup", 7: "rdown"}
-"""Modes of shfl by field value (Mesa, ``ir3-cat6.xml`` ``#cat6-shfl-mode``)."""
 
 
 def _kind(ty: Ty) -> str:
