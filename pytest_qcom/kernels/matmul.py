@@ -27,7 +27,8 @@ HALF_TINY = 2.0**-14
 
 _ROW_TEXELS = A630.images.pitch_align.value // 8  # of four halves
 _EXACT = 2048  # integers up to here are exact in float16
-_BLOCK = 8  # steps over which prefix sums are bounded together
+_BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together, in short and long chains
+_LONG = 256  # steps
 
 
 class Shape(Protocol):
@@ -100,7 +101,7 @@ def half_bound(shape: Shape, arrays: Arrays, chains: int = 1) -> Mapping[str, Fl
     to 0 below ``t = 2**-14`` (``mad.f16`` is unfused). So ``|p - a b| <= u |a b| + t`` with ``u = 2**-11``,
     and with ``e`` the error so far and ``S`` the exact prefix sum behind the step
     ``e' <= (1 + u) (e + u |a b| + t) + u |S| + t``. Over a chain of ``n`` steps that is at most
-    ``(1 + u)**n`` times the sum over its steps of ``u |a b| + u |S| + 2 t``. ``|S|`` within a block of 8
+    ``(1 + u)**n`` times the sum over its steps of ``u |a b| + u |S| + 2 t``. ``|S|`` within a block of
     steps is at most ``|S|`` at its start plus the block's sum of ``|a b|``, which needs two matrix products
     instead of an (m, n, k) array. ``chains`` partial sums over ``k mod chains`` are bounded one by one;
     adding them up costs ``u`` times the partial results and ``t`` each, once more.
@@ -120,9 +121,10 @@ def _chain_bound(a: Float, b: Float) -> tuple[Float, Float]:
     """(exact sum, error bound) of one chain of steps."""
     steps = a.shape[1]
     prefix, error = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
-    for start in range(0, steps, _BLOCK):
-        ours = slice(start, start + _BLOCK)
-        count = min(_BLOCK, steps - start)
+    block = _BLOCK if steps <= _LONG else _LONG_BLOCK
+    for start in range(0, steps, block):
+        ours = slice(start, start + block)
+        count = min(block, steps - start)
         magnitude = np.abs(a[:, ours]) @ np.abs(b[ours])
         error += HALF_ROUNDOFF * (magnitude + count * (np.abs(prefix) + magnitude)) + 2 * count * HALF_TINY
         prefix += a[:, ours] @ b[ours]

@@ -115,7 +115,7 @@ def test_first_sync_only_of_ours_is_right_only_if_waits_are_there(device: Device
     if device.mode != "hardware":
         run.launch()
         assert run.judge().ok
-        with pytest.raises(HazardError, match=r"missing-sy"):
+        with pytest.raises(HazardError, match=r"(missing|overwrite)-sy"):
             conformance.prepare(device, kernel, options).launch()
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.families.gemm_4xn_fp16 import Options
+from pytest_qcom.kernels.kernel import Arrays
 
 
-def chains(shape: Options, arrays: matmul.Arrays, count: int, skip: int = -1) -> np.ndarray:
+def chains(shape: Options, arrays: Arrays, count: int, skip: int = -1) -> np.ndarray:
     """What float16 accumulation gives: product and sum rounded and flushed, k in order, in partial sums."""
     a, b = matmul.matrices(shape, arrays)
     sums = np.zeros((count, shape.m, shape.n), np.float16)
@@ -20,7 +21,8 @@ def chains(shape: Options, arrays: matmul.Arrays, count: int, skip: int = -1) ->
     total = sums[0]
     for part in sums[1:]:
         total = flushed(total + part)
-    return total.astype(np.float64)
+    wide: np.ndarray = total.astype(np.float64)
+    return wide
 
 
 def flushed(values: np.ndarray) -> np.ndarray:

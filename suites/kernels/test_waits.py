@@ -49,7 +49,8 @@ def test_no_wait_is_too_many(name: str, options: dict[str, bool | int]) -> None:
     instrs = build.program.instrs
     tried = 0
     for index, instr in enumerate(instrs):
-        fewer = [replace(instr, **{flag: False}) for flag in ("sy", "ss") if getattr(instr, flag)]
+        fewer = [replace(instr, sy=False)] if instr.sy else []
+        fewer += [replace(instr, ss=False)] if instr.ss else []
         idle = instr.op.cat == 0 and slots(instr) and not instr.ss and instr.op.name == "nop"
         if idle and instr.rpt:
             fewer.append(replace(instr, rpt=instr.rpt - 1))
