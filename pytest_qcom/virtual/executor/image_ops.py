@@ -219,12 +219,13 @@ def _read(module: Any, wave: int, name: str, table: str, kind: str) -> None:
     plain = b.and_(a.mapped, b.icmp_signed("!=", a._int("plain"), i32(0)))
     all_components = b.icmp_signed("==", a.components, i32(15))
     quick = b.and_(plain, all_components)
+    before = _Before(f)
     with f.loop(wave // CHUNK) as chunk:
         mask = f.load(I32, a.w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
         first = b.mul(chunk, i64(CHUNK))
         done = f.local(I1, ir.Constant(I1, 0))
         with f.when(b.and_(quick, b.icmp_signed("==", mask, i32(-1)))):
-            _quick_read(a, first, done)
+            _quick_read(a, first, done, before)
         with f.lanes(b.select(f.get(done, I1), i32(0), mask)) as bit:
             lane = b.add(bit, first)
             x, y = a.coordinates(lane)
@@ -260,63 +261,119 @@ def _flushed(f: Function, bits: Any) -> Any:
     return f.b.select(tiny, f.b.and_(bits, constant(0x8000)), bits)
 
 
-def _quick_read(a: _Access, first: Any, done: Any) -> None:
-    """A full chunk in one row of the image: one texel for all lanes, or consecutive ones."""
+def _quick_read(a: _Access, first: Any, done: Any, before: _Before) -> None:
+    """A full chunk in one row of the image: one texel for all lanes, or consecutive ones.
+
+    GEMM kernels read the same texels in every chunk of a wave: what an earlier chunk got is then copied.
+    """
     f, b = a.f, a.f.b
     vec = ir.VectorType(I32, CHUNK)
     x0, y0 = a.coordinates(first)
     at = b.mul(first, i64(4))
     xs, ys = f.load(vec, a.x, at, 64), f.load(vec, a.y, at, 64)
+    first_x = f.broadcast(x0, CHUNK)
     iota = ir.Constant(vec, list(range(CHUNK)))
-    off = b.sub(xs, f.broadcast(x0, CHUNK))
 
-    def zero(value: Any) -> Any:
-        return b.icmp_signed("==", f.reduce("or", value), i32(0))
+    def all_equal(left: Any, right: Any) -> Any:
+        return b.icmp_signed("==", b.bitcast(b.icmp_signed("==", left, right), I32), i32(-1))
 
-    row = zero(b.xor(ys, f.broadcast(y0, CHUNK)))
-    same, line = zero(off), zero(b.xor(off, iota))
+    row = all_equal(ys, f.broadcast(y0, CHUNK))
+    same, line = all_equal(xs, first_x), all_equal(xs, b.add(first_x, iota))
     last = b.add(x0, b.select(same, i32(0), i32(CHUNK - 1)))
-    valid = b.and_(_inside(f, a.record, x0, y0), _inside(f, a.record, last, y0))
+    valid = b.and_(_inside(f, a.record, x0, y0), b.icmp_unsigned("<", last, a._int("width")))
+    valid = b.and_(valid, b.icmp_unsigned("<=", x0, last))
     good = b.and_(b.and_(row, valid), b.or_(same, line))
-    form = a._int("format")
     with f.when(good):
-        for layout, size in ((I16, 8), (I32, 16)):
-            if layout is I32 and a.kind != "f32":
-                continue
-            if layout is I16 and a.kind == "i16":
-                continue
-            matches = b.icmp_signed("==", form, i32(Format.RGBA16_FLOAT.value))
-            if layout is I32:
-                matches = ir.Constant(I1, 0)
-                for word in _WORDS:
-                    matches = b.or_(matches, b.icmp_signed("==", form, i32(word.value)))
-            with f.when(matches):
-                pointer = _address(f, a.record, x0, y0, i64(size))
-                with b.if_else(same) as (broadcast, consecutive):
-                    with broadcast:
-                        texel = f.load(ir.VectorType(layout, 4), pointer)
-                        for component in range(4):
-                            lane = f.broadcast(b.extract_element(texel, i32(component)), CHUNK)
-                            _put(a, component, first, lane)
-                    with consecutive:
-                        texels = f.load(ir.VectorType(layout, 4 * CHUNK), pointer)
-                        undefined = ir.Constant(texels.type, ir.Undefined)
-                        for component in range(4):
-                            picks = list(range(component, 4 * CHUNK, 4))
-                            lane = b.shuffle_vector(texels, undefined, ir.Constant(vec, picks))
-                            _put(a, component, first, lane)
+        again = b.and_(b.icmp_signed("==", x0, before.get("x")), b.icmp_signed("==", y0, before.get("y")))
+        again = b.and_(again, b.icmp_signed("==", b.zext(same, I32), before.get("same")))
+        with b.if_else(again) as (copy, fresh):
+            with copy:
+                _copy(a, b.zext(before.get("first"), I64), first)
                 b.store(ir.Constant(I1, 1), done)
+            with fresh:
+                for layout in (I16, I32):
+                    if (layout is I32 and a.kind != "f32") or (layout is I16 and a.kind == "i16"):
+                        continue
+                    with f.when(_holds(a, layout)):
+                        pointer = _address(f, a.record, x0, y0, i64(layout.width // 2))
+                        _fetch(a, first, pointer, layout, same)
+                        b.store(ir.Constant(I1, 1), done)
+                        seen = {"x": x0, "y": y0, "same": b.zext(same, I32), "first": b.trunc(first, I32)}
+                        for name, value in seen.items():
+                            before.set(name, value)
+
+
+class _Before:
+    """Which texels an earlier chunk read the quick way, and the chunk's first lane."""
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+        self.slots = {name: f.local(I32, i32(0)) for name in ("x", "y", "first")}
+        self.slots["same"] = f.local(I32, i32(-1))
+
+    def get(self, name: str) -> Any:
+        return self.f.get(self.slots[name], I32)
+
+    def set(self, name: str, value: Any) -> None:
+        self.f.b.store(value, self.slots[name])
+
+
+def _copy(a: _Access, source: Any, first: Any) -> None:
+    ty = ir.VectorType(ir.IntType(8 * a.step), CHUNK)
+    for component in range(4):
+        value = a.f.load(ty, a.cell(component, source), 0, 32)
+        a.f.store(value, a.cell(component, first), 0, 32)
+
+
+def _holds(a: _Access, layout: Any) -> Any:
+    """Whether the image's components are 16 or 32 bits long as ``layout`` is."""
+    b, form = a.f.b, a._int("format")
+    matches = ir.Constant(I1, 0)
+    for word in (Format.RGBA16_FLOAT,) if layout is I16 else _WORDS:
+        matches = b.or_(matches, b.icmp_signed("==", form, i32(word.value)))
+    return matches
+
+
+def _fetch(a: _Access, first: Any, pointer: Any, layout: Any, same: Any) -> None:
+    """One texel into all lanes of a chunk, or as many as lanes."""
+    f, b = a.f, a.f.b
+    flush = layout is I16 and a.kind == "f16"
+    with b.if_else(same) as (broadcast, consecutive):
+        with broadcast:
+            texel = f.load(ir.VectorType(layout, 4), pointer)
+            texel = _flushed(f, texel) if flush else texel
+            for component in range(4):
+                _put(a, component, first, f.broadcast(b.extract_element(texel, i32(component)), CHUNK))
+        with consecutive:
+            for component, lanes in enumerate(_planes(f, pointer, layout)):
+                _put(a, component, first, _flushed(f, lanes) if flush else lanes)
+
+
+def _planes(f: Function, pointer: Any, layout: Any) -> list[Any]:
+    """Consecutive texels by component. Halves are parted in two steps: pairs of them move as 32 bits."""
+
+    def part(packed: Any, count: int, index: int) -> Any:
+        size = packed.type.count // count
+        picks = ir.Constant(ir.VectorType(I32, size), list(range(index, packed.type.count, count)))
+        return f.b.shuffle_vector(packed, ir.Constant(packed.type, ir.Undefined), picks)
+
+    if layout is I32:
+        packed = f.load(ir.VectorType(I32, 4 * CHUNK), pointer)
+        return [part(packed, 4, component) for component in range(4)]
+    pairs = f.load(ir.VectorType(I32, 2 * CHUNK), pointer)
+    planes = []
+    for index in range(2):
+        halves = f.b.bitcast(part(pairs, 2, index), ir.VectorType(I16, 2 * CHUNK))
+        planes += [part(halves, 2, component) for component in range(2)]
+    return planes
 
 
 def _put(a: _Access, component: int, first: Any, bits: Any) -> None:
     """Stores a chunk of a component, given as memory holds it, in the register's type."""
     b = a.f.b
-    if bits.type.element.width == 16:
-        if a.kind == "f16":
-            bits = _flushed(a.f, bits)
-        else:
-            halves = b.bitcast(bits, ir.VectorType(HALF, CHUNK))
-            bits = b.fpext(halves, ir.VectorType(FLOAT, CHUNK))
+    if bits.type.element.width == 16 and a.kind == "f32":
+        halves = b.bitcast(bits, ir.VectorType(HALF, CHUNK))
+        bits = b.fpext(halves, ir.VectorType(FLOAT, CHUNK))
     a.f.store(bits, a.cell(component, first), 0, 32)
 
 

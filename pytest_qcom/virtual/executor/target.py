@@ -91,7 +91,7 @@ class Compiler:
 
     def _create_machine(self) -> Any:
         return llvm.Target.from_triple(self.target.triple).create_target_machine(
-            cpu=self.target.cpu, features=self.target.features, opt=2, reloc="pic", jit=True
+            cpu=self.target.cpu, features=self.target.features, opt=2, reloc="pic", codemodel="small"
         )
 
     def compile(self, text: str, optimize: bool) -> bytes:
