@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_qcom.devices import registry
 from pytest_qcom.errors import KernelError, QcomError
-from pytest_qcom.settings import DEFAULT_DEVICE, HAZARD_MODES
+from pytest_qcom.settings import DEFAULT_DEVICE, HAZARD_MODES, integer
 
 if TYPE_CHECKING:
     from pytest_qcom.isa.program import Program
@@ -33,7 +33,13 @@ BAD_INPUT = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; its exit code: 0, 1 where what was checked is wrong, 2 for bad input."""
-    options = parser().parse_args(arguments)
+    commands = parser()
+    options, rest = commands.parse_known_args(arguments)
+    words = [word for word in rest if not word.startswith("-")] if "options" in options else []
+    if words != rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    if words:  # behind an option; argparse takes positional arguments in one piece only
+        options.options += words
     try:
         facts, lines, code = options.command(options)
     except QcomError as error:
@@ -80,7 +86,7 @@ def _device_arguments(sub: argparse.ArgumentParser) -> None:
 def _run_arguments(sub: argparse.ArgumentParser) -> None:
     _kernel_arguments(sub)
     _device_arguments(sub)
-    sub.add_argument("--seed", type=int, default=0, help="of the random inputs")
+    sub.add_argument("--seed", type=integer, default=0, help="of the random inputs")
     sub.add_argument("--rounds", type=int, default=1, help="launches that are timed")
 
 
@@ -310,3 +316,7 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("import", import_baselines, "make published measurements the baseline of a device", _import_arguments),
     ("exec", execute, "run a tinygrad program on a device", _exec_arguments),
 )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

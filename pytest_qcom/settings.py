@@ -12,6 +12,12 @@ DEFAULT_DEVICE = "virtual"
 DEVICE_VARIABLE = "QCOM_DEVICE"
 HAZARD_MODES = ("strict", "emulate", "off")
 
+
+def integer(text: str) -> int:
+    """A whole number, decimal or as ``0x…``; the name is part of argparse's message."""
+    return int(text, 0)
+
+
 OPTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (
         "--qcom-device",
@@ -36,7 +42,7 @@ OPTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
         "--qcom-seed",
         {
             "metavar": "N",
-            "type": int,
+            "type": integer,
             "default": 0,
             "help": "Seed of the random inputs; each test mixes its node id into it. Default: %(default)s.",
         },

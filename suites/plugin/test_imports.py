@@ -69,7 +69,7 @@ def test_every_room_is_in_the_table() -> None:
 
 
 def test_mnemonics_stand_in_the_table_and_the_kernels_alone() -> None:
-    """Knowledge by name leaks this way. Names without a dot are words or operations of the algebra as well."""
+    """Knowledge by name leaks this way. Names without a dot are words, or operations of the algebra, too."""
     mnemonics = {name for name in BY_NAME if "." in name}
     assert len(mnemonics) > 50
     leaks = [

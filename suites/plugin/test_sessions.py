@@ -117,7 +117,7 @@ def test_absent_device_is_one_error_before_any_test(desk: Run) -> None:
             ["--qcom-hazards", "loose"],
             "*argument --qcom-hazards: invalid choice: 'loose'*strict*emulate*off*",
         ),
-        (["--qcom-seed", "x"], "*argument --qcom-seed: invalid int value: 'x'*"),
+        (["--qcom-seed", "x"], "*argument --qcom-seed: invalid integer value: 'x'*"),
     ],
 )
 def test_bad_option(run: Run, arguments: list[str], words: str) -> None:

@@ -1,0 +1,163 @@
+"""The ``qcom`` command: facts on standard output, errors as one line, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_qcom import cli
+from pytest_qcom.kernels.registry import KERNELS
+
+SMALL = ["gemm_4xn_fp16", "m=16", "n=512", "k=16", "k-unroll=1"]
+
+
+@pytest.fixture
+def facts(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command with ``--json``; what it printed, after its exit code was checked."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert cli.main([*arguments, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that is refused; its one line."""
+
+    def run(*arguments: str) -> str:
+        assert cli.main(arguments) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        return printed.err
+
+    return run
+
+
+def test_list_shows_every_kernel_and_case(
+    facts: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = {fact["kernel"]: set(fact["cases"]) for fact in facts("list")}
+    assert listed == {name: {case.name for case in kernel.cases} for name, kernel in KERNELS.items()}
+    assert cli.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "    gemm_4xn_fp16[n1024]" in lines
+
+
+def test_devices_says_what_is_missing(facts: Callable[..., Any]) -> None:
+    found = {fact["name"]: fact["state"] for fact in facts("devices")}
+    assert found["virtual"] == "available"
+    assert found["local"] == "available" or "this machine has no /dev/kgsl-3d0" in found["local"]
+
+
+def test_run_prints_what_a_bench_needs(facts: Callable[..., Any]) -> None:
+    found = facts("run", *SMALL, "--seed", "0x12")
+    assert found["ok"] is True
+    assert (found["shape"], found["seed"], found["checked"]) == ("16x512x16", 0x12, 16 * 512)
+    assert found["gflops"] == pytest.approx(2e-9 * 16 * 512 * 16 / found["device_seconds"])
+    assert 0 < found["mean_abs"] < found["max_abs"] < found["bound"] * 10
+    assert facts("run", *SMALL, "--seed", "0x12") == found
+    assert facts("run", *SMALL, "--seed", "3")["max_abs"] != found["max_abs"]
+
+
+def test_run_of_a_published_configuration_says_that_it_is_wrong(facts: Callable[..., Any]) -> None:
+    small = ["m=32", "n=512", "k=32"]
+    found = facts("run", "gemm_4xn_fp16_published", "--case", "p098", "--hazards", "off", *small, code=1)
+    assert found["ok"] is False
+    assert found["claim"] == "as-published"
+
+
+def test_run_repeats_with_the_line_it_prints(facts: Callable[..., Any]) -> None:
+    found = facts("run", *SMALL)
+    command, *words = found["repeat"].split()
+    assert command == "qcom"
+    assert facts(*words)["max_abs"] == found["max_abs"]
+
+
+def test_predict_gives_time_and_occupancy(facts: Callable[..., Any]) -> None:
+    found = facts("predict", *SMALL)
+    assert found["model"].startswith("model: ")
+    assert found["speed"] == pytest.approx(2e-9 * 16 * 512 * 16 / found["device_seconds"])
+    assert (found["waves"] > 0, found["wave_fibers"], found["limited_by"]) == (True, 128, "registers")
+
+
+def test_lint_names_hazards_and_fails(facts: Callable[..., Any]) -> None:
+    assert [finding for finding in facts("lint", *SMALL) if finding["severity"] == "error"] == []
+    findings = facts("lint", *SMALL, "first-sync-only", code=1)
+    assert all(finding["fix"] for finding in findings)
+
+
+def test_text_and_words_of_a_program_agree(tmp_path: Path, facts: Callable[..., Any]) -> None:
+    instructions = facts("disasm", *SMALL)["instructions"]
+    text = tmp_path / "kernel.asm"
+    text.write_text("\n".join(instructions))
+    assert facts("asm", "--text", str(text))["words"] == facts("asm", *SMALL)["words"]
+    image = tmp_path / "image"
+    assert facts("asm", *SMALL, "--output", str(image))["bytes"] == image.stat().st_size
+
+
+def test_a_binary_instead_of_a_kernel(tmp_path: Path, facts: Callable[..., Any]) -> None:
+    kernel = KERNELS["gemm_4xn_fp16"]
+    build = kernel.build(kernel.configure({}, "square"))
+    binary = tmp_path / "binary"
+    binary.write_bytes(build.binary("gemm"))
+    found = facts("disasm", "--binary", str(binary))
+    assert found["instructions"] == build.program.text().splitlines()
+    assert (found["fregs"], found["hregs"]) == (build.fregs, build.hregs)
+    facts("lint", "--binary", str(binary))
+
+
+def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nfrom tinygrad import Device, Tensor\n"
+        "print(Device.DEFAULT, (Tensor([1.0, 2.0]) + 1).tolist(), sys.argv[1:], __name__)\n"
+    )
+    command = [sys.executable, "-m", "pytest_qcom.cli", "exec", str(script), "--flag", "x"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.stdout, done.returncode) == ("QCOM [2.0, 3.0] ['--flag', 'x'] __main__\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "gemm"], "qcom: no kernel is called 'gemm'; did you mean gemm_4x"),
+        (["run", "alu_peak", "--case", "x"], "qcom: kernel alu_peak has no case 'x'; it has compiler"),
+        (["run", "alu_peak", "loop=3"], "qcom: kernel alu_peak has no option 'loop'; did you"),
+        (
+            ["run", "alu_peak", "loops=many"],
+            "qcom: kernel alu_peak: option loops is 'many'; give",
+        ),
+        (["run", *SMALL, "--device", "tc9"], "qcom: device 'tc9': unknown; did you mean tc3? "),
+        (["run", *SMALL, "--device", "tc3"], "qcom: device tc3 ("),
+        (
+            ["run", *SMALL, "k=3"],
+            "qcom: gemm_4xn_fp16: k is 3; a texel holds four of them",
+        ),
+        (["lint"], "qcom: no kernel named; give KERNEL, --binary or --text ('qcom list' shows the kernels)"),
+        (
+            ["disasm", "--binary", "/none"],
+            "qcom: file /none: not readable (No such file or directory); name an",
+        ),
+        (["disasm", "--binary", "/dev/null"], "qcom: "),
+        (["exec", "/none.py"], "qcom: exec /none.py: no such file; "),
+        (["import", "/none.csv", "--device", "tc3"], "qcom: measurements /none.csv: not readable ("),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line(refusal: Callable[..., str], arguments: list[str], words: str) -> None:
+    assert refusal(*arguments).startswith(words)
+
+
+def test_broken_assembly_text(tmp_path: Path, refusal: Callable[..., str]) -> None:
+    path = tmp_path / "broken.asm"
+    path.write_text("add.f r0.x, r1.x\nend\n")
+    assert refusal("asm", "--text", str(path)).startswith("qcom: ")
