@@ -36,14 +36,14 @@ PREDICATED = 5
 
 def elements(instr: Instr) -> int:
     """How often an ALU instruction executes: once and its repeats; the parallel moves once a register."""
-    if "src_type" in dict(instr.attrs):
+    if "src_type" in instr:
         return max(instr.rpt + 1, len(instr.srcs), sum(name.startswith("dst") for name, _ in instr.attrs))
     return instr.rpt + 1
 
 
 def parallel(instr: Instr) -> bool:
     """Whether all elements read before any writes, as in swz, gat and sct."""
-    return instr.op.reads == "t" and (len(instr.srcs) > 1 or "dst1" in dict(instr.attrs))
+    return instr.op.reads == "t" and (len(instr.srcs) > 1 or "dst1" in instr)
 
 
 def advance(operand: Operand, element: int) -> Operand:
@@ -66,7 +66,7 @@ def destination(instr: Instr, element: int) -> Operand:
 def vector(instr: Instr) -> int:
     """How many scalars of data a load, store, atomic or sample moves."""
     effect = instr.op.effect
-    if isinstance(effect, Sample | Shuffle) and "wrmask" in dict(instr.attrs):
+    if isinstance(effect, Sample | Shuffle) and "wrmask" in instr:
         return instr["wrmask"].bit_length()
     if isinstance(effect, Atomic):
         return 1
@@ -127,7 +127,7 @@ def _predicates(instr: Instr) -> Iterator[Access]:
     if instr.op.effect in (Flow.PREDT, Flow.PREDF):
         yield Access(Reg(PREDICATE), 0, PREDICATED)
     for number, name in enumerate(("comp1", "comp2")):
-        if name in dict(instr.attrs):
+        if name in instr:
             yield Access(Reg(PREDICATE + instr[name]), 0, PREDICATED + number)
 
 
@@ -136,7 +136,7 @@ def _memory_reads(instr: Instr) -> Iterator[Access]:
         if operand.kind is Kind.GPR:
             for element in range(_width(instr, number)):
                 yield Access(_register(operand) + element, element, number)
-    if instr.op.cat == 6 and instr.get("mode") and "slot" in dict(instr.attrs):
+    if instr.op.cat == 6 and instr.get("mode") and "slot" in instr:
         yield Access(Reg(instr["slot"]), 0, SLOT)
 
 

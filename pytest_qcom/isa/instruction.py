@@ -162,9 +162,9 @@ Compute = Callable[[Any, Sequence[Any], "Instr"], Any]
 """Semantics of an ALU instruction: (builder, source values, instruction) to the result, before conversion."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """An entry of the instruction table.
+    """An entry of the instruction table. There is one object an entry, so that they compare by identity.
 
     Attributes:
         name: Mesa's mnemonic without type suffixes that are fields (``mov``, ``add.f``, ``mad.f16``).
@@ -190,7 +190,7 @@ class Op:
     confidence: str = "documented"
     source: str = ""
     late_source: int | None = None
-    layout: Any = field(default=None, compare=False, repr=False)
+    layout: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +237,9 @@ class Instr:
             if key == name:
                 return value
         raise KeyError(name)
+
+    def __contains__(self, name: str) -> bool:
+        return any(key == name for key, _ in self.attrs)
 
     def get(self, name: str, default: int = 0) -> int:
         """The attribute ``name``, or ``default`` where the category has none."""

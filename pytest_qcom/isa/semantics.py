@@ -253,7 +253,7 @@ def _cat1_source(builder: Builder[V], instr: Instr, element: int, fetch: Fetch) 
     operand = instr.srcs[0]
     if len(instr.srcs) > 1:
         operand, element = instr.srcs[element], 0
-    elif "dst1" in dict(instr.attrs):
+    elif "dst1" in instr:
         operand = replace(operand, repeat=True)
     if operand.kind is Kind.IMM:
         bits = 16 if operand.half else 32

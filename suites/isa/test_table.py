@@ -119,7 +119,7 @@ def test_latency_and_sync_go_together(op: Op) -> None:
 def _hides(instr: Instr, shown: str) -> bool:
     """Text that means several words: NaNs, the repeat of dot products, the unused half of an immediate."""
     unused = any(source.kind is Kind.IMM and source.half and source.value >= 1 << 16 for source in instr.srcs)
-    return "nan" in shown or unused or (bool(instr.rpt) and "mixed" in dict(instr.attrs))
+    return "nan" in shown or unused or (bool(instr.rpt) and "mixed" in instr)
 
 
 @entries

@@ -200,7 +200,7 @@ def _suffixes(instr: Instr) -> str:
     get = instr.get
     text = ".3d" * get("3d") + ".a" * get("array") + ".o" * get("o") + ".p" * get("p")
     if get("sv"):
-        text += ".v" if "inv_1d" in dict(instr.attrs) else ".s"
+        text += ".v" if "inv_1d" in instr else ".s"
     if get("s2en"):
         mode = get("mode")
         text += (
@@ -209,7 +209,7 @@ def _suffixes(instr: Instr) -> str:
             + ".nonuniform" * (mode in _NONUNIFORM)
         )
         text += f".base{get('base')}" * (mode in _BINDLESS)
-    if "inv_1d" in dict(instr.attrs) and not get("inv_1d"):
+    if "inv_1d" in instr and not get("inv_1d"):
         text += ".1d"
     return text
 
