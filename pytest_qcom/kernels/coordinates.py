@@ -39,11 +39,13 @@ class Persistent:
         plan = schedule.plan
         for index in load.which:
             if load.operand == "A":
-                w.isam(plan[f"a{index}"][0], plan["a_pairs"][2 * index], texture=0)
+                texel = plan[schedule.texels("a", index, load.bank)][0]
+                schedule.arithmetic.sample(w, texel, plan["a_pairs"][2 * index], texture=0)
             else:
-                for kk in range(4):
+                for kk in load.kk:
                     pair = plan["b_pairs"][2 * (4 * index + kk)]
-                    w.isam(plan[schedule.slot(index)].vec(kk), pair, texture=1)
+                    texel = plan[schedule.slot(index, load.bank)].vec(kk)
+                    schedule.arithmetic.sample(w, texel, pair, texture=1)
 
     def release(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         if step.final:
@@ -53,10 +55,12 @@ class Persistent:
                 x = schedule.plan["a_pairs"][2 * index]
                 w.alu("add.s", x, x, 1)
             else:
-                for kk in range(4):
+                for kk in load.kk:
                     y = schedule.plan["b_pairs"][2 * (4 * index + kk) + 1]
                     w.alu("add.s", y, y, 4)
-        if load.operand == "A" and step.end is not None:  # far enough from the branch to cost no slot
+        if (
+            load.operand == "A" and 0 in load.which and step.end is not None
+        ):  # far enough from the branch to cost no slot
             w.alu("cmps.s.eq", "p0.x", schedule.plan["a_pairs"][0], limit(step.end))
 
     def finish(self, w: Writer, schedule: Schedule, step: Step) -> None:

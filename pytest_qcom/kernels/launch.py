@@ -26,11 +26,15 @@ CHOICES = (64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a fiber computes: ``rows`` rows by ``cols`` vec4 columns, the columns ``LANES`` vec4 apart."""
+    """What a fiber computes: ``rows`` rows by ``cols`` vec4 columns, the columns ``LANES`` vec4 apart.
+
+    ``swapped``: the grid counts rows of workgroups in x and columns in y.
+    """
 
     rows: int
     cols: int
     threads: int
+    swapped: bool = False
 
     @property
     def group_rows(self) -> int:
@@ -55,7 +59,8 @@ class Tile:
                 f"{name}: an output of {m} x {n} is not made of tiles of {self.group_rows} x "
                 f"{self.group_columns}; give m and n in multiples of them"
             )
-        return n // self.group_columns, m // self.group_rows, 1
+        columns, rows = n // self.group_columns, m // self.group_rows
+        return (rows, columns, 1) if self.swapped else (columns, rows, 1)
 
 
 def emit_place(w: Writer, tile: Tile, row: Reg, col: Reg, scratch: Block) -> None:
@@ -66,8 +71,8 @@ def emit_place(w: Writer, tile: Tile, row: Reg, col: Reg, scratch: Block) -> Non
     lane, sub_row, group_x, group_y = (scratch[index] for index in range(4))
     w.alu("and.b", lane, LOCAL_ID, LANES - 1)
     w.alu("shr.b", sub_row, LOCAL_ID, (LANES - 1).bit_length())
-    w.mov(group_x, GROUP_X)
-    w.mov(group_y, GROUP_Y)
+    w.mov(group_x, GROUP_Y if tile.swapped else GROUP_X)
+    w.mov(group_y, GROUP_X if tile.swapped else GROUP_Y)
     emit_multiply(w, sub_row, sub_row, tile.rows)
     emit_multiply(w, group_x, group_x, LANES * tile.cols)
     emit_multiply(w, group_y, group_y, tile.group_rows)

@@ -25,20 +25,49 @@ ORDERS = ("kk_row_col", "kk_col_row", "row_col_kk", "row_kk_col", "col_kk_row")
 """Nestings of the loops over k within a texel, rows and columns, outermost first."""
 
 
+ALL_K = (0, 1, 2, 3)
+"""The k of a step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Samples for one K step: the texels of rows of ``A``, or the four k of vec4 columns of ``B``."""
+    """Samples for one K step: the texels of rows of ``A``, or the four k of vec4 columns of ``B``.
+
+    Attributes:
+        which: rows of ``A`` or columns of ``B``.
+        kk: those k of ``B``.
+        ahead: K steps by which the samples are early; nothing is sampled beyond the last step.
+        bank: which of several sets of texel registers, see :meth:`Schedule.texels`.
+    """
 
     operand: str  # "A" or "B"
     which: tuple[int, ...]
+    kk: tuple[int, ...] = ALL_K
+    ahead: int = 0
+    bank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Multiply:
-    """Products of all four k of the step into the accumulators of these rows and vec4 columns."""
+    """Products into the accumulators of these rows and vec4 columns.
+
+    Attributes:
+        kk: the k of the step that are multiplied.
+        behind: samples that are issued behind the first product, which has waited for earlier ones.
+        bank: which of several sets of texel registers.
+    """
 
     rows: tuple[int, ...]
     cols: tuple[int, ...]
+    kk: tuple[int, ...] = ALL_K
+    behind: tuple[Load, ...] = ()
+    bank: int = 0
+
+    def uses(self, load: Load) -> bool:
+        """Whether a product needs one of the samples."""
+        if load.operand == "A":
+            return not set(self.rows).isdisjoint(load.which)
+        return not set(self.cols).isdisjoint(load.which) and not set(self.kk).isdisjoint(load.kk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +89,9 @@ class Action(Protocol):
     def emit(self, w: Writer, schedule: Schedule, step: Step) -> None: ...
 
 
+Phases = tuple[Load | Multiply | Action, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
     """What one K step multiplies and adds.
@@ -76,8 +108,9 @@ class Arithmetic:
     lanes: int = 4
     samplers: int = 1
 
-    def sampler(self, texture: int) -> int:
-        return texture if self.samplers > 1 else 0
+    def sample(self, w: Writer, texel: Reg, pair: Reg, texture: int) -> None:
+        """The texel of a texture at the coordinates in ``pair``."""
+        w.isam(texel, pair, texture, self.texel, texture if self.samplers > 1 else 0)
 
     def emit(self, w: Writer, acc: Reg, scalar: Reg, vector: Reg, scalar_first: bool, sy: bool) -> None:
         """``acc += scalar * vector`` over four columns."""
@@ -128,7 +161,9 @@ class Schedule:
         plan: registers by name: ``a0``... the texel of a row, ``b0``... the four texels of a column
             (``b0`` and ``b1`` are reused by later columns), ``acc``, ``row``, ``col``, ``scratch``, and
             what coordinates and epilogue need.
-        phases: the K step.
+        phases: the K step, or what gives it for each step of a loop body.
+        primed: samples before the first step, for phases whose samples are ahead; those must leave a step
+            as they find it.
         arithmetic: types and instruction of the products.
         interleaved: a texel of A is four rows of one k, in ``a0`` to ``a3`` for the four k of a step.
         peel: at least so many K steps follow the loop, for phases that work ahead.
@@ -142,7 +177,7 @@ class Schedule:
 
     tile: Tile
     plan: RegisterPlan
-    phases: tuple[Load | Multiply | Action, ...]
+    phases: Phases | Callable[[Step], Phases]
     coordinates: Coordinates
     epilogue: Epilogue
     order: str = "row_col_kk"
@@ -153,6 +188,7 @@ class Schedule:
     arithmetic: Arithmetic = Arithmetic()
     interleaved: bool = False
     peel: int = 0
+    primed: tuple[Load, ...] = ()
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -160,14 +196,24 @@ class Schedule:
         if self.unroll < 1:
             raise KernelError(f"k-unroll is {self.unroll}; give 1 or more")
 
-    def slot(self, col: int) -> str:
+    def at(self, step: Step) -> Phases:
+        """The phases of a step."""
+        return self.phases(step) if callable(self.phases) else self.phases
+
+    def slot(self, col: int, bank: int = 0) -> str:
         """The name of the texels of column ``col``."""
         slots = sum(f"b{index}" in self.plan for index in range(self.tile.cols))
-        return f"b{col % slots}"
+        return self.texels("b", col % slots, bank)
 
-    def scalar(self, row: int, kk: int) -> Reg:
+    @staticmethod
+    def texels(operand: str, index: int, bank: int = 0) -> str:
+        """The name of texel registers: ``a0`` in the first bank, ``a0.1`` in the second."""
+        return f"{operand}{index}.{bank}" if bank else f"{operand}{index}"
+
+    def scalar(self, row: int, kk: int, bank: int = 0) -> Reg:
         """The register of A's element in a tile row, for k number ``kk`` of the step."""
-        return self.plan[f"a{kk}"][row] if self.interleaved else self.plan[f"a{row}"][kk]
+        index, lane = (kk, row) if self.interleaved else (row, kk)
+        return self.plan[self.texels("a", index, bank)][lane]
 
 
 END_CONSTANT = 92
@@ -189,6 +235,8 @@ def generate(schedule: Schedule, k: int) -> Program:
     emit_place(w, schedule.tile, plan["row"][0], plan["col"][0], plan["scratch"])
     schedule.coordinates.prepare(w, schedule)
     w.zero(plan["acc"])
+    for load in schedule.primed:
+        schedule.coordinates.sample(w, schedule, load, Step(0, steps, final=False))
     looped = max(0, steps - schedule.peel) // schedule.unroll * schedule.unroll
     start = len(w)
     if looped > schedule.unroll:
@@ -221,41 +269,55 @@ def limit(end: int) -> int | str:
 
 def _emit_steps(w: Writer, schedule: Schedule, count: int, end: int | None) -> None:
     """``count`` K steps; with ``end``, the last one prepares the loop's branch."""
+    waiting = list(schedule.primed)
     for index in range(count):
         last = index == count - 1
         step = Step(index, count, final=last and end is None, end=end if last else None)
-        waiting: list[Load] = []
         products = 0
-        for phase in schedule.phases:
+        for phase in schedule.at(step):
             if isinstance(phase, Load):
-                schedule.coordinates.sample(w, schedule, phase, step)
-                waiting.append(phase)
+                _emit_load(w, schedule, phase, waiting, step)
             elif isinstance(phase, Multiply):
                 _emit_products(w, schedule, phase, waiting, step, schedule.sync(products, step))
                 products += 1
-                waiting = []
             else:
                 phase.emit(w, schedule, step)
         schedule.coordinates.finish(w, schedule, step)
 
 
+def _emit_load(w: Writer, schedule: Schedule, load: Load, waiting: list[Load], step: Step) -> None:
+    """The samples of ``load``, which join those that are waited for."""
+    if load.ahead and step.final:
+        return
+    schedule.coordinates.sample(w, schedule, load, step)
+    waiting.append(load)
+
+
 def _emit_products(
-    w: Writer, schedule: Schedule, phase: Multiply, loads: list[Load], step: Step, sync: bool
+    w: Writer, schedule: Schedule, phase: Multiply, waiting: list[Load], step: Step, sync: bool
 ) -> None:
-    """The products of a phase. The first one waits for ``loads``, so their coordinates change behind it."""
+    """The products of a phase.
+
+    The first one waits for the samples that the phase needs, so their coordinates change behind it.
+    """
     plan = schedule.plan
     for number, (row, col, kk) in enumerate(nested(schedule.order, phase)):
         acc = plan["acc"].vec(row * schedule.tile.cols + col)
-        scalar, vector = schedule.scalar(row, kk), plan[schedule.slot(col)].vec(kk)
+        scalar, vector = schedule.scalar(row, kk, phase.bank), plan[schedule.slot(col, phase.bank)].vec(kk)
         schedule.arithmetic.emit(w, acc, scalar, vector, schedule.scalar_first, sy=sync and not number)
-        if number == 0:
-            for load in loads:
-                schedule.coordinates.release(w, schedule, load, step)
+        if number:
+            continue
+        arrived = [load for load in waiting if schedule.interleaved or phase.uses(load)]
+        waiting[:] = [load for load in waiting if load not in arrived]
+        for load in arrived:
+            schedule.coordinates.release(w, schedule, load, step)
+        for load in phase.behind:
+            _emit_load(w, schedule, load, waiting, step)
 
 
 def nested(order: str, phase: Multiply) -> Iterator[tuple[int, int, int]]:
     """(row, col, kk) of each product of ``phase``, in ``order``."""
-    loops = {"row": phase.rows, "col": phase.cols, "kk": (0, 1, 2, 3)}
+    loops = {"row": phase.rows, "col": phase.cols, "kk": phase.kk}
     names = order.split("_")
     for values in itertools.product(*(loops[name] for name in names)):
         place = dict(zip(names, values, strict=True))
