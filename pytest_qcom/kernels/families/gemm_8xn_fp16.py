@@ -1,0 +1,196 @@
+"""The direct FP16 GEMM of 8 rows by 1, 2 or 4 vec4 columns a fiber.
+
+Every sample has a coordinate pair of its own that lives through the loop. With one or two vec4 columns the
+rows of A go in two groups through four texels, which leaves the registers for the accumulators; with four
+columns all eight rows stay and the columns go through two sets of texels. A K step of 8x8 is 16 samples, 16
+additions and 64 repeated MADs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.coordinates import Persistent
+from pytest_qcom.kernels.gemm import build_gemm, check_shape
+from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule
+from pytest_qcom.kernels.stores import RowMajor
+
+ROWS = 8
+UPPER, LOWER = (0, 1, 2, 3), (4, 5, 6, 7)
+PREFETCHES = ("none", "b", "ab")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the 8xN kernels.
+
+    Attributes:
+        m, n, k: C is (m, n); m a multiple of ``threads`` / 4, n of 128 columns a vec4 column, k of 4.
+        threads: fibers of a workgroup: 64, 128 or 256.
+        k_unroll: K steps of the loop body. A rest is done behind the loop.
+        prefetch: samples that are a K step early: ``none``; ``b``, the columns of B; ``ab``, also the first
+            four rows of A, for which rows 4 to 7 have texels of their own.
+        swap_grid: workgroup x counts rows, y columns.
+    """
+
+    m: int = 1024
+    n: int = 1024
+    k: int = 1024
+    threads: int = 128
+    k_unroll: int = 4
+    prefetch: str = "b"
+    swap_grid: bool = False
+
+
+def build_8x4(options: Options) -> Build:
+    """8 rows by 1 vec4 column."""
+    return _build("gemm_8x4_fp16", options, 1)
+
+
+def build_8x8(options: Options) -> Build:
+    """8 rows by 2 vec4 columns."""
+    return _build("gemm_8x8_fp16", options, 2)
+
+
+def build_8x16(options: Options) -> Build:
+    """8 rows by 4 vec4 columns."""
+    return _build("gemm_8x16_fp16", options, 4)
+
+
+def _build(name: str, options: Options, ncols: int) -> Build:
+    check_shape(name, options)
+    if options.k_unroll < 1:
+        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
+    if options.prefetch not in PREFETCHES:
+        raise KernelError(f"{name}: prefetch is {options.prefetch!r}; give one of {', '.join(PREFETCHES)}")
+    if ncols == 4 and options.prefetch == "ab":
+        raise KernelError(f"{name}: prefetch=ab needs texels that 4 vec4 columns leave no room for; give b")
+    schedule = Schedule(
+        tile=Tile(ROWS, ncols, options.threads, options.swap_grid),
+        plan=_plan(ncols, options.prefetch),
+        phases=_wide(options.prefetch) if ncols == 4 else _split(ncols, options.prefetch),
+        coordinates=Persistent(),
+        epilogue=RowMajor(),
+        unroll=options.k_unroll,
+        primed=_primed(ncols, options.prefetch),
+        peel=int(options.prefetch != "none"),
+    )
+    return build_gemm(name, options, schedule)
+
+
+def _primed(ncols: int, prefetch: str) -> tuple[Load, ...]:
+    """What stands in registers when a K step starts."""
+    columns = Load("B", tuple(range(min(ncols, 2))))
+    return {"none": (), "b": (columns,), "ab": (columns, Load("A", UPPER))}[prefetch]
+
+
+def _split(ncols: int, prefetch: str) -> Phases:
+    """Rows in two groups. A column of B is sampled anew as soon as its last products are under way."""
+    first, cols = (0,), tuple(range(ncols))
+    later = cols[1:]
+    last: list[Load | Multiply] = [Multiply(LOWER, first), Load("B", first, ahead=1)]
+    if later:
+        last += [Multiply(LOWER, later), Load("B", later, ahead=1)]
+    if prefetch == "none":
+        return (Load("B", cols), Load("A", UPPER), Multiply(UPPER, cols), Load("A", LOWER), *_now(last))
+    if prefetch == "b":
+        return (Load("A", UPPER), Multiply(UPPER, cols), Load("A", LOWER), *last)
+    return (Multiply(UPPER, cols, behind=(Load("A", LOWER),)), Load("A", UPPER, ahead=1), *last)
+
+
+def _now(phases: list[Load | Multiply]) -> tuple[Multiply, ...]:
+    return tuple(phase for phase in phases if isinstance(phase, Multiply))
+
+
+def _wide(prefetch: str) -> Phases:
+    """Four columns through two sets of texels, with all rows of A at hand."""
+    rows = UPPER + LOWER
+    ahead: list[Load] = [Load("B", (0,), ahead=1), Load("B", (1,), ahead=1)]
+    first: list[Load] = []
+    if prefetch == "none":
+        first, ahead = [Load("B", (0, 1))], []
+    return (
+        *first,
+        Load("A", rows),
+        Multiply(rows, (0,)),
+        Load("B", (2,)),
+        Multiply(rows, (1,)),
+        Load("B", (3,)),
+        Multiply(rows, (2,)),
+        *ahead[:1],
+        Multiply(rows, (3,)),
+        *ahead[1:],
+    )
+
+
+def _plan(ncols: int, prefetch: str) -> RegisterPlan:
+    """Texels of B, of A, accumulators; pairs of B, of A, with everything else over them at both ends."""
+    slots = min(ncols, 2)
+    plan = RegisterPlan()
+    for slot in range(slots):
+        plan = plan.place(f"b{slot}", f"hr{4 * slot}.x", 16)
+    kept = ROWS if ncols == 4 else 4
+    for row in range(kept):
+        plan = plan.place(f"a{row}", f"hr{4 * slots + row}.x", 4)
+    plan = plan.place("acc", f"hr{4 * slots + kept}.x", 4 * ROWS * ncols)
+    for row in range(kept, ROWS):
+        if prefetch == "ab":
+            plan = plan.allocate(f"a{row}", 4, half=True)
+        else:
+            plan = plan.place(f"a{row}", str(plan[f"a{row - 4}"].first), 4, over=(f"a{row - 4}",))
+    columns = 2 * ncols  # vec4 that the pairs of B take
+    plan = plan.place("b_pairs", "r0.x", 8 * ncols).place("a_pairs", f"r{columns}.x", 2 * ROWS)
+    dead = ("a_pairs", "b_pairs", "row", "col", "scratch", "addresses")
+    plan = plan.place("row", f"r{columns}.y", 1, over=dead).place("col", "r0.x", 1, over=dead)
+    plan = plan.place("scratch", f"r{columns + 1}.x", 4, over=dead)
+    plan = plan.place("addresses", "r0.x", 2 * ROWS, over=dead)
+    if ncols == 1:  # addresses lie over row; the others are behind them
+        return plan.place("carries", "r4.x", ROWS, over=dead).place("offsets", "r2.z", 2, over=dead)
+    return plan.place("carries", "r4.x", ROWS, over=dead).place("offsets", "r6.x", 2, over=dead)
+
+
+_CASES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("square", dict(m=64, n=512, k=64, k_unroll=2)),
+    ("rest", dict(m=32, n=512, k=44, k_unroll=3)),  # 11 K steps: 3, 3, 3 and a rest, in padded images
+    ("short", dict(m=32, n=512, k=8)),  # fewer K steps than the loop body
+    ("one", dict(m=32, n=512, k=4)),
+    ("tall", dict(m=256, n=512, k=32, k_unroll=1)),
+    ("threads-64", dict(m=32, n=512, k=64, threads=64, k_unroll=1)),
+    ("threads-256", dict(m=64, n=512, k=68, threads=256, k_unroll=1)),
+    ("swap-grid", dict(m=32, n=1024, k=36, k_unroll=1, swap_grid=True)),
+    ("plain", dict(m=32, n=512, k=64, k_unroll=2, prefetch="none")),
+)
+_AHEAD: tuple[tuple[str, dict[str, object]], ...] = (
+    ("ahead", dict(m=32, n=512, k=44, prefetch="ab", k_unroll=2)),
+    ("ahead-one", dict(m=32, n=512, k=64, prefetch="ab", k_unroll=1)),
+)
+
+
+def _kernel(
+    cols: int, build: Callable[[Options], Build], cases: tuple[tuple[str, dict[str, object]], ...]
+) -> Kernel:
+    return Kernel(
+        name=f"gemm_8x{4 * cols}_fp16",
+        summary=f"FP16 GEMM, 8 rows by {4 * cols} columns a fiber, right on random matrices",
+        options=Options,
+        build=build,
+        inputs=matmul.random,
+        oracle=matmul.product,
+        tolerance=matmul.half_bound,
+        patterns=matmul.PATTERNS,
+        unit="GFLOPS",
+        cases=tuple(Case(name, options) for name, options in cases),
+    )
+
+
+KERNELS = (
+    _kernel(1, build_8x4, (("n1024", {}), *_CASES, *_AHEAD)),
+    _kernel(2, build_8x8, (("n1024", {}), *_CASES, *_AHEAD)),
+    _kernel(4, build_8x16, (("n1024", {"k_unroll": 2}), *_CASES)),
+)
