@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device
-from pytest_qcom.kernels.kernel import Case, Kernel
+from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.registry import KERNELS
 
 
@@ -23,9 +24,10 @@ def cases(*claims: str) -> list[object]:
     ]
 
 
-def case(kernel: str, name: str) -> tuple[Kernel, Case]:
-    """A declared case."""
-    return KERNELS[kernel], KERNELS[kernel].case(name)
+@functools.cache
+def built(kernel: str, case: str) -> Build:
+    """A declared case, built once a session."""
+    return KERNELS[kernel].build(KERNELS[kernel].configure({}, case))
 
 
 @pytest.fixture(scope="session")

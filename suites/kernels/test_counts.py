@@ -6,8 +6,8 @@ import pytest
 
 from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels.edit import branches
-from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.rewrite import counts
+from suites.kernels.conftest import built
 
 
 def loop_length(program: Program) -> int:
@@ -17,7 +17,7 @@ def loop_length(program: Program) -> int:
 
 
 def case(kernel: str, name: str) -> dict[str, int]:
-    build = KERNELS[kernel].build(KERNELS[kernel].configure({}, name))
+    build = built(kernel, name)
     loop = loop_length(build.program)
     return {**dict(counts(build.program)), "loop": loop, "fregs": build.fregs, "hregs": build.hregs}
 
@@ -85,11 +85,10 @@ def test_compiled_4x4_and_patched() -> None:
 
 def test_alu_peak_bodies() -> None:
     """Published: h8 for the compiler pattern, f8 h28 for the GEMM pattern. f9 of the former is our f8."""
-    compiler, gemm = KERNELS["alu_peak"], KERNELS["alu_peak"]
-    first = compiler.build(compiler.configure({}, "compiler"))
+    first = built("alu_peak", "compiler")
     assert (first.fregs, first.hregs) == (8, 8)
     assert dict(counts(first.program))["mad"] == 80
-    second = gemm.build(gemm.configure({}, "gemm"))
+    second = built("alu_peak", "gemm")
     assert (second.fregs, second.hregs) == (8, 28)
     assert dict(counts(second.program))["rpt3"] == 16 * 4 * 3 * 4
 

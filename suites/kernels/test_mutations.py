@@ -73,8 +73,10 @@ def three_lanes(instr: Instr) -> Instr:
     return replace(instr, rpt=2)
 
 
-@pytest.mark.parametrize("change", [swapped, lane, other_accumulator, three_lanes])
-@pytest.mark.parametrize("number", [0, 31, 63])
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [(swapped, 0), (swapped, 63), (lane, 31), (other_accumulator, 32), (three_lanes, 63)],
+)
 def test_a_wrong_product_is_noticed(device: Device, change: Callable[[Instr], Instr], number: int) -> None:
     build = GEMM.build(OPTIONS)
     mads = places(build.program, is_mad)

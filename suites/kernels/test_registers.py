@@ -8,7 +8,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.registers import RegisterPlan
-from suites.kernels.conftest import cases
+from suites.kernels.conftest import built, cases
 
 
 def test_names_and_footprint() -> None:
@@ -74,6 +74,6 @@ def test_unknown_names_and_places() -> None:
 
 @pytest.mark.parametrize(("kernel", "case"), cases("correct", "probe", "as-published"))
 def test_declared_footprint_covers_the_program(kernel: Kernel, case: Case) -> None:
-    build = kernel.build(kernel.configure({}, case.name))
+    build = built(kernel.name, case.name)
     fregs, hregs = build.program.footprint()
     assert (build.fregs, build.hregs) == (fregs, hregs)

@@ -15,7 +15,7 @@ from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels import families, registry
 from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.registry import KERNELS
-from suites.kernels.conftest import cases
+from suites.kernels.conftest import built, cases
 
 
 def test_every_family_is_registered() -> None:
@@ -42,7 +42,7 @@ def test_unknown_kernel_lists_the_nearest() -> None:
 
 @pytest.mark.parametrize(("kernel", "case"), cases("correct", "probe", "as-published"))
 def test_binary_holds_what_the_kernel_declares(kernel: Kernel, case: Case) -> None:
-    build = kernel.build(kernel.configure({}, case.name))
+    build = built(kernel.name, case.name)
     envelope = parse(build.binary(kernel.name), kernel.name)
     assert Program.decode(envelope.image) == build.program
     assert (envelope.fregs, envelope.hregs, envelope.merged) == (build.fregs, build.hregs, None)

@@ -14,7 +14,7 @@ from pytest_qcom.kernels.edit import branches, replace_instructions
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.waits import insert_waits, slots
-from suites.kernels.conftest import cases
+from suites.kernels.conftest import built, cases
 
 
 def hazards(program: Program, build: Build) -> int:
@@ -29,7 +29,7 @@ def hazards(program: Program, build: Build) -> int:
 
 @pytest.mark.parametrize(("kernel", "case"), cases("correct", "probe"))
 def test_no_wait_is_missing(kernel: Kernel, case: Case) -> None:
-    build = kernel.build(kernel.configure({}, case.name))
+    build = built(kernel.name, case.name)
     assert hazards(build.program, build) == 0
 
 
