@@ -6,10 +6,26 @@ import difflib
 from collections.abc import Iterable
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels.families import alu_peak, gemm_4x4_fp16, gemm_4xn_fp16, gemm_8xn_fp16, texture_bw
+from pytest_qcom.kernels.families import (
+    alu_peak,
+    gemm_4x4_fp16,
+    gemm_4xn_fp16,
+    gemm_4xn_fp32_published,
+    gemm_8xn_fp16,
+    gemm_rxc_fp32,
+    texture_bw,
+)
 from pytest_qcom.kernels.kernel import Kernel
 
-FAMILIES = (gemm_4x4_fp16, gemm_4xn_fp16, gemm_8xn_fp16, alu_peak, texture_bw)
+FAMILIES = (
+    gemm_4x4_fp16,
+    gemm_4xn_fp16,
+    gemm_8xn_fp16,
+    gemm_rxc_fp32,
+    gemm_4xn_fp32_published,
+    alu_peak,
+    texture_bw,
+)
 
 
 def collect(kernels: Iterable[Kernel]) -> dict[str, Kernel]:

@@ -1,0 +1,277 @@
+"""GEMMs with half inputs and float32 accumulators, 4 to 8 rows by 1 to 4 vec4 columns a fiber.
+
+A float32 tile of a fiber is as large in registers as it is in work, so its schedules differ in what they keep
+besides it. Ours writes each coordinate into the registers that the sample then fills, all of a step before
+the first sample, so that nothing waits but the last; the loop's counters and its test stand in that wait.
+With ``own_pairs`` every sample has a coordinate that lives through the loop: half as many additions, more
+registers. With fewer B banks than columns (``preload_b`` off), columns are sampled and multiplied in turn.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import single
+from pytest_qcom.kernels.coordinates import Persistent
+from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
+from pytest_qcom.kernels.gemm import check_shape, gemm_launch
+from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.schedule import (
+    ORDERS,
+    Action,
+    Arithmetic,
+    Epilogue,
+    Load,
+    Multiply,
+    Schedule,
+    generate,
+    loop_constants,
+)
+from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+
+_NOTES = "QUALCOMM.md and qcom_fp32_check.py of tinygrad's QCOM GEMM experiments"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the float32 kernels, by the names of the notes.
+
+    Attributes:
+        m, n, k: C is (m, n); both in whole workgroup tiles, k a multiple of 4.
+        threads: fibers of a workgroup: 64, 128 or 256.
+        thread128: waves of 128 fibers; else of 64.
+        k_unroll: K steps of the loop body. A rest is done behind the loop.
+        preload_b: all columns of B have registers; else they share those of one column.
+        own_pairs: a coordinate of its own for each sample, kept over the loop; needs ``preload_b``.
+        alu_order: nesting of the MADs.
+        sampler_per_texture: each texture has its sampler.
+        scalar_mad: one column an instruction, without repeats.
+        interleaved_a: a texel of A is four rows of one k; for tiles of four rows.
+        float_inputs: A and B are float32 images.
+        image_store: C is an image; with ``half_output`` a half one.
+        no_store: the products are dropped; a throughput probe whose output means nothing.
+    """
+
+    m: int = 1024
+    n: int = 1024
+    k: int = 1024
+    threads: int = 128
+    thread128: bool = False
+    k_unroll: int = 1
+    preload_b: bool = True
+    own_pairs: bool = False
+    alu_order: str = "kk_col_row"
+    sampler_per_texture: bool = True
+    scalar_mad: bool = False
+    interleaved_a: bool = False
+    float_inputs: bool = False
+    image_store: bool = False
+    half_output: bool = False
+
+
+def build(name: str, rows: int, ncols: int, options: Options) -> Build:
+    """The kernel ``name`` for tiles of ``rows`` by ``ncols`` vec4 columns.
+
+    Raises:
+        KernelError: options that do not go together, a shape that is not made of whole tiles.
+    """
+    _check(name, rows, ncols, options)
+    tile = Tile(rows, ncols, options.threads)
+    coordinates: Persistent | Counted = Persistent() if options.own_pairs else Counted(early=True)
+    schedule = Schedule(
+        tile=tile,
+        plan=plan(tile, options),
+        phases=phases(tile, options, coordinates),
+        coordinates=coordinates,
+        epilogue=epilogue(options),
+        order=options.alu_order,
+        unroll=options.k_unroll,
+        arithmetic=arithmetic(options.sampler_per_texture, options.scalar_mad),
+        interleaved=options.interleaved_a,
+    )
+    return launch(name, options, schedule, options.thread128)
+
+
+def launch(name: str, problem: single.Problem, schedule: Schedule, thread128: bool) -> Build:
+    """The launch of a float32 schedule.
+
+    Raises:
+        KernelError: the output is not made of whole workgroup tiles.
+    """
+    groups = schedule.tile.groups(name, problem.m, problem.n)
+    constants = (
+        *schedule.epilogue.constants(schedule.tile, row_bytes=4 * problem.n),
+        *loop_constants(problem.k, schedule.unroll, schedule.peel),
+    )
+    return gemm_launch(
+        problem,
+        schedule.tile,
+        schedule.plan,
+        generate(schedule, problem.k),
+        constants,
+        groups,
+        arguments=single.arguments(problem, POINTER),
+        thread128=thread128,
+    )
+
+
+def arithmetic(sampler_per_texture: bool, scalar_mad: bool = False) -> Arithmetic:
+    """Products of float32."""
+    return Arithmetic(
+        texel="f32",
+        multiply="mad.f32",
+        lanes=1 if scalar_mad else 4,
+        samplers=2 if sampler_per_texture else 1,
+    )
+
+
+def epilogue(options: Options) -> Epilogue:
+    """Texels or words straight from the accumulators."""
+    return ImageStore() if options.image_store else RowMajor(element=4)
+
+
+def plan(tile: Tile, options: Options) -> RegisterPlan:
+    """Texels of B and A, accumulators, counters; what only the start or the end needs lies over texels."""
+    banks = tile.cols if options.preload_b else 1
+    result = RegisterPlan()
+    for bank in range(banks):
+        result = result.place(f"b{bank}", f"r{4 * bank}.x", 16)
+    for index in range(4 if options.interleaved_a else tile.rows):
+        result = result.place(f"a{index}", f"r{4 * banks + index}.x", 4)
+    first = 4 * banks + (4 if options.interleaved_a else tile.rows)
+    result = result.place("acc", f"r{first}.x", 4 * tile.rows * tile.cols)
+    state = first + tile.rows * tile.cols
+    dead = tuple(block.name for block in result.blocks if block.name != "acc")
+    if options.own_pairs:
+        result = result.place("b_pairs", f"r{state}.x", 8 * tile.cols)
+        result = result.place("a_pairs", f"r{state + 2 * tile.cols}.x", 2 * tile.rows)
+        pairs = ("a_pairs", "b_pairs")
+        result = result.place("row", f"r{state + 2 * tile.cols}.y", 1, over=pairs)
+        result = result.place("col", f"r{state}.x", 1, over=pairs)
+    else:
+        for name, component in (("row", "x"), ("col", "y"), ("k4", "z"), ("ky", "w")):
+            result = result.place(name, f"r{state}.{component}", 1)
+        if options.interleaved_a:
+            result = result.place("quads", f"r{state + 1}.x", 1)
+    return _over_texels(result, tile, dead)
+
+
+def _over_texels(result: RegisterPlan, tile: Tile, dead: tuple[str, ...]) -> RegisterPlan:
+    """Registers of prologue and epilogue over those of the texels."""
+    result = result.place("scratch", "r1.x", 4, over=dead)
+    dead = (*dead, "scratch")
+    addresses = -(-tile.rows // 2)
+    carries = -(-tile.rows // 4)
+    result = result.place("addresses", "r0.x", 2 * tile.rows, over=dead)
+    result = result.place("carries", f"r{addresses}.x", tile.rows, over=dead)
+    result = result.place("offsets", f"r{addresses + carries}.x", 2, over=dead)
+    return result.place("at", "r0.x", 8, over=(*dead, "addresses", "carries", "offsets"))
+
+
+def phases(
+    tile: Tile, options: Options, coordinates: Persistent | Counted
+) -> tuple[Load | Multiply | Action, ...]:
+    """A K step: columns that have registers at once, with the rows of A sampled before the first products."""
+    rows, cols = tuple(range(tile.rows)), tuple(range(tile.cols))
+    a = Load("A", tuple(range(4)) if options.interleaved_a else rows)
+    if isinstance(coordinates, Persistent):
+        return (Load("B", cols), a, Multiply(rows, cols))
+    groups = [cols] if options.preload_b else [(col,) for col in cols]
+    steps: list[Load | Multiply | Action] = []
+    for number, group in enumerate(groups):
+        loads = (Load("B", group),) if number else (a, Load("B", group))
+        steps.append(Aim(coordinates, loads))
+        last = number == len(groups) - 1
+        if last:
+            steps.append(Advance(coordinates))
+        steps += [Fetch(coordinates, loads, test=last), Multiply(rows, group)]
+    return tuple(steps)
+
+
+def _check(name: str, rows: int, ncols: int, options: Options) -> None:
+    """Combinations that make no kernel."""
+    check_shape(name, options)
+    if options.interleaved_a and rows != 4:
+        raise KernelError(f"{name}: interleaved-a with {rows} rows; a texel holds four, leave it out")
+    if options.own_pairs and not options.preload_b:
+        raise KernelError(
+            f"{name}: own-pairs without preload-b; columns in turn have no pairs, give preload-b=true"
+        )
+    if options.own_pairs and options.interleaved_a:
+        raise KernelError(f"{name}: own-pairs with interleaved-a; give one of them")
+    if options.half_output and not options.image_store:
+        raise KernelError(f"{name}: half-output into a buffer of float32; give image-store=true too")
+    if 4 * options.m * options.n >= 1 << 32:
+        raise KernelError(f"{name}: C of {options.m} x {options.n} is beyond 4 GiB; give smaller m or n")
+
+
+def _declare(rows: int, ncols: int, cases: tuple[Case, ...]) -> Kernel:
+    name = f"gemm_{rows}x{4 * ncols}_fp32"
+    return Kernel(
+        name=name,
+        summary=f"GEMM of half matrices accumulated in float32, {rows} rows by {ncols} vec4 columns a fiber",
+        options=Options,
+        build=functools.partial(build, name, rows, ncols),
+        inputs=single.random,
+        oracle=single.product,
+        tolerance=single.bound,
+        patterns=single.PATTERNS,
+        unit="GFLOPS",
+        cases=cases,
+        source=_NOTES,
+    )
+
+
+def _cases(rows: int, ncols: int, k: int = 36) -> tuple[Case, ...]:
+    """What is checked of every tile: the two ways of coordinates, both wave sizes, a rest, both stores."""
+    m, n = 4 * rows, 128 * ncols
+    return (
+        Case("small", dict(m=m, n=n, k=k)),
+        Case("wide", dict(m=m, n=2 * n, k=8)),
+        Case("tall", dict(m=3 * m, n=n, k=20)),
+        Case("one-step", dict(m=m, n=n, k=4)),
+        Case("unroll", dict(m=m, n=n, k=44, k_unroll=4)),
+        Case("own-pairs", dict(m=m, n=n, k=k, own_pairs=True)),
+        Case("own-pairs-unroll", dict(m=m, n=2 * n, k=44, own_pairs=True, k_unroll=2)),
+        Case("thread128", dict(m=m, n=n, k=k, thread128=True)),
+        Case("threads-64", dict(m=2 * rows, n=n, k=k, threads=64)),
+        Case("image-store", dict(m=m, n=n, k=k, image_store=True)),
+        Case("half-output", dict(m=m, n=n, k=k, image_store=True, half_output=True)),
+        Case("float-inputs", dict(m=m, n=n, k=k, float_inputs=True)),
+    )
+
+
+_ORDERED = tuple(
+    Case(order.replace("_", "-"), dict(m=16, n=256, k=20, alu_order=order))
+    for order in ORDERS
+    if order != "kk_col_row"
+)
+
+KERNELS = (
+    _declare(
+        4,
+        1,
+        (
+            Case("n1024", {}),
+            *_cases(4, 1),
+            Case("scalar-mad", dict(m=16, n=128, k=36, scalar_mad=True)),
+            Case("interleaved", dict(m=16, n=128, k=36, interleaved_a=True)),
+        ),
+    ),
+    _declare(
+        4,
+        2,
+        (
+            Case("n1024", {}),
+            *_cases(4, 2),
+            *_ORDERED,
+            Case("one-bank", dict(m=16, n=256, k=36, preload_b=False)),
+            Case("interleaved", dict(m=16, n=256, k=36, interleaved_a=True, k_unroll=2)),
+            Case("interleaved-one-bank", dict(m=16, n=256, k=20, interleaved_a=True, preload_b=False)),
+        ),
+    ),
+)
