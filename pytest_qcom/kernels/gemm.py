@@ -41,7 +41,7 @@ def build_gemm(name: str, shape: matmul.Shape, schedule: Schedule) -> Build:
     groups = schedule.tile.groups(name, shape.m, shape.n)
     constants = (
         *schedule.epilogue.constants(schedule.tile, row_bytes=2 * shape.n),
-        *loop_constants(shape.k, schedule.unroll),
+        *loop_constants(shape.k, schedule.unroll, schedule.peel),
     )
     return gemm_launch(shape, schedule.tile, schedule.plan, generate(schedule, shape.k), constants, groups)
 

@@ -251,7 +251,7 @@ def generate(schedule: Schedule, k: int) -> Program:
     w.end()
     return insert_waits(
         w.program(),
-        written=inner if schedule.waits == "written" else range(0),
+        written={*w.exact, *(inner if schedule.waits == "written" else ())},
         unflagged=inner if schedule.waits == "slots" else range(0),
     )
 

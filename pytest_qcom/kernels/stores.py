@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
@@ -46,7 +47,7 @@ class RowMajor:
         return tuple((_ROW_STEPS + step, (step + 1) * row_bytes) for step in steps)
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
-        self._addresses(w, tile, plan)
+        self.addresses(w, tile, plan)
         for col in range(tile.cols):
             offset = 4 * self.element * LANES * col
             if not _SMALLEST <= offset <= _LARGEST:
@@ -61,7 +62,7 @@ class RowMajor:
                 store = w.store_half if self.element == 2 else w.store_full
                 store(plan["addresses"][2 * row], sources[row], offset)
 
-    def _addresses(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+    def addresses(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         """The address of column 0 of each row."""
         rows = range(tile.rows)
         addresses, carries, offsets = plan["addresses"], plan["carries"], plan["offsets"]
@@ -77,6 +78,76 @@ class RowMajor:
             w.alu("cmps.u.lt", carries[row], addresses[2 * row], low)
         for row in rows:
             w.alu("add.u", addresses[2 * row + 1], carries[row], high)
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """Halves into a row-major C as the published 8-row kernels store them, in their order and with their waits.
+
+    The addresses of column 0 are those of :class:`RowMajor`, with its registers. For a further column 256
+    bytes are added to the low words alone: where a row crosses 4 GiB there, the carry is lost. Repeated moves
+    without (r) fill the stage, so that lane x of each vector is stored four times.
+
+    Attributes:
+        mode: idle slots between the stores of a column: ``donor`` behind rows 1 to 6, ``pairs`` behind
+            rows 1, 3 and 5, ``tight`` none.
+        gap: what comes before a further column: 16 was encoded as ``(ss)nop``, 8 as one idle slot; 0 none.
+        direct: the accumulators are stored themselves and the step is a full 64-bit addition; the plan gives
+            ``step`` and two ``carry``.
+    """
+
+    mode: str = "donor"
+    gap: int = 16
+    direct: bool = False
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return RowMajor().constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        RowMajor().addresses(w, tile, plan)
+        if self.direct:
+            w.mov(plan["step"][0], 8 * LANES)
+        with w.as_written():
+            for col in range(tile.cols):
+                if col and self.gap:
+                    w.emit("nop", ss=self.gap == STEP_WAIT)
+                self._column(w, tile, plan, col)
+
+    def _column(self, w: Writer, tile: Tile, plan: RegisterPlan, col: int) -> None:
+        rows, addresses = range(tile.rows), plan["addresses"]
+        sources = [plan["acc"].vec(row * tile.cols + col) for row in rows]
+        if not self.direct:
+            for row in rows:
+                w.copy_half(plan["stage"].vec(row), sources[row], repeated=False)
+            sources = [plan["stage"].vec(row) for row in rows]
+        if not col:  # where the published code has its last address arithmetic
+            w.emit("nop", rpt=5)
+        for row in rows if col else ():
+            self._step(w, plan, addresses[2 * row])
+        for row in rows:
+            w.store_half(addresses[2 * row], sources[row], 0)
+            if row in _STORE_GAPS[self.mode]:
+                w.emit("nop")
+
+    def _step(self, w: Writer, plan: RegisterPlan, low: Reg) -> None:
+        if not self.direct:
+            w.alu("add.u", low, low, 8 * LANES)
+            return
+        old, carry = plan["carry"][0], plan["carry"][1]
+        for mnemonic, *operands in (
+            ("mov.u32u32", old, low),
+            ("add.u", low, low, plan["step"][0]),
+            ("cmps.u.lt", carry, low, old),
+            ("and.b", carry, carry, 1),
+            ("add.u", low + 1, low + 1, carry),
+        ):
+            w.emit(mnemonic, *operands)
+            w.emit("nop", rpt=2)
+
+
+STEP_WAIT = 16
+"""The gap of :class:`Stepped` that waits for the stores; the repeat field has 3 bits, its next bit is (ss)."""
+_STORE_GAPS: Mapping[str, Collection[int]] = {"donor": range(1, 7), "pairs": (1, 3, 5), "tight": ()}
 
 
 @dataclass(frozen=True, slots=True)

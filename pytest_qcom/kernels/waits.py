@@ -8,7 +8,7 @@ that a sample, load or store may still have to read. Flags that the schedule alr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from pytest_qcom.chip import A630
@@ -128,7 +128,7 @@ def needed_flags(state: State, instr: Instr) -> tuple[bool, bool]:
     return sy, bool(touched & state.ss or written & late)
 
 
-def insert_waits(program: Program, written: range = range(0), unflagged: range = range(0)) -> Program:
+def insert_waits(program: Program, written: Collection[int] = (), unflagged: Collection[int] = ()) -> Program:
     """The program with every wait that it needs, in split register files.
 
     Instructions in ``written`` stay as they are; those in ``unflagged`` get idle slots but no flags.

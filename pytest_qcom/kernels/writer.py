@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import COMPONENTS, Reg
@@ -21,6 +24,8 @@ class Writer:
     def __init__(self) -> None:
         self._assembler = Assembler()
         self._count = 0
+        self.exact: set[int] = set()
+        """Instructions that are meant as they stand: no wait is to be added."""
 
     def __len__(self) -> int:
         return self._count
@@ -73,6 +78,13 @@ class Writer:
     def store_texel(self, data: Reg, pair: Reg) -> None:
         """Four full registers to the texel of image 0 at the coordinates in ``pair``."""
         self.emit("stib.b.typed.2d.f32.4.imm", data, pair, 0)
+
+    @contextlib.contextmanager
+    def as_written(self) -> Iterator[None]:
+        """What is written inside gets no waits that it does not state itself."""
+        start = len(self)
+        yield
+        self.exact.update(range(start, len(self)))
 
     def label(self, name: str) -> None:
         """Names the place of the next instruction."""
