@@ -1,8 +1,8 @@
 """Published measurements of a device, made into its baseline.
 
-The table has one row a published figure (``id, family, config, m, n, k, …, unit, low, high, verdict, check``). A row
-whose family is a declared kernel, and whose configuration is one of its cases, is stored under that case's name and
-becomes its floor; any other row keeps its place as ``family[id]``.
+The table has one row a published figure (``id, family, config, m, …, unit, low, high, verdict, check``).
+A row whose family is a declared kernel, and whose configuration is one of its cases, is stored under that
+case's name and becomes its floor; any other row keeps its place as ``family[id]``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pytest_qcom.baselines import Machine
 from pytest_qcom.errors import BaselineError
 
 FILE = "0001_measurements.json"
-COLUMNS = ("id", "family", "config", "m", "n", "k", "threads", "thread128", "unit", "low", "high", "verdict", "check")
+CONFIGURATION = ("config", "m", "n", "k", "threads", "thread128")
+COLUMNS = ("id", "family", *CONFIGURATION, "unit", "low", "high", "verdict", "check")
 RATES = ("GFLOPS", "GB/s", "Gops/s")
 UNKNOWN_WORK = 1.0
 """Work to which the seconds of a row refer whose kernel is not declared: its own count was not published."""
@@ -49,7 +50,9 @@ def read(path: Path) -> list[Row]:
         raise BaselineError(f"measurements {path}: not readable ({error}); name a CSV file") from error
     missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
     if missing:
-        raise BaselineError(f"measurements {path}: no column {', '.join(missing)}; they are {', '.join(COLUMNS)}")
+        raise BaselineError(
+            f"measurements {path}: no column {', '.join(missing)}; the columns are {', '.join(COLUMNS)}"
+        )
     return rows
 
 
@@ -57,7 +60,7 @@ def convert(rows: list[Row], machine: Machine, match: Match) -> Imported:
     """Entries of a baseline from rows of a table.
 
     Args:
-        match: the declared case that a row is about, and the work of one launch of it; None when there is none.
+        match: the declared case that a row is about, and the work of one launch of it; None without one.
 
     Raises:
         BaselineError: a figure that is no number, or two rows about the same case.
@@ -71,7 +74,9 @@ def convert(rows: list[Row], machine: Machine, match: Match) -> Imported:
             continue
         key, work = match(row) or (f"{row['family']}[{row['id']}]", UNKNOWN_WORK)
         if key in entries:
-            raise BaselineError(f"measurements: row {row['id']} is about {key}, as an earlier one; correct the table")
+            raise BaselineError(
+                f"measurements: row {row['id']} is about {key}, as an earlier one; correct the table"
+            )
         entries[key] = _entry(row, key, work, machine)
     return Imported(entries, left_out)
 
@@ -90,16 +95,20 @@ def _entry(row: Row, key: str, work: float, machine: Machine) -> dict[str, Any]:
     try:
         low, high = float(row["low"]), float(row["high"])
     except ValueError as error:
-        raise BaselineError(f"measurements: row {row['id']} has figures {row['low']!r}, {row['high']!r}") from error
+        raise BaselineError(
+            f"measurements: row {row['id']} has figures {row['low']!r}, {row['high']!r}"
+        ) from error
     if not 0 < low <= high:
-        raise BaselineError(f"measurements: row {row['id']} has a range from {low} to {high}; correct the table")
+        raise BaselineError(
+            f"measurements: row {row['id']} has a range from {low} to {high}; correct the table"
+        )
     rates = [low] if low == high else [low, high]
     remarks = {name: row[name] for name in ("symptom", "note", "line") if row.get(name)}
     return {
         "group": row["family"],
         "name": key,
         "fullname": key,
-        "params": {name: row[name] for name in ("config", "m", "n", "k", "threads", "thread128") if row[name]},
+        "params": {name: row[name] for name in CONFIGURATION if row[name]},
         "param": key.partition("[")[2].removesuffix("]"),
         "extra_info": {
             "floor": low,
