@@ -19,7 +19,7 @@ from pytest_qcom.isa.instruction import (
     Space,
     Store,
 )
-from pytest_qcom.isa.registers import ADDRESS, NO_REGISTER, PREDICATE, Reg, Ty
+from pytest_qcom.isa.registers import ADDRESS, NO_REGISTER, PREDICATE, Reg
 
 DESTINATION = -1
 """``Access.operand`` of a write."""
@@ -185,8 +185,3 @@ def _register(operand: Operand) -> Reg:
     if operand.value >= ADDRESS:
         return Reg(operand.value, half=True)
     return Reg(operand.value, operand.half)
-
-
-def data_type(instr: Instr) -> Ty:
-    """The type of the data that a cat5 or cat6 instruction moves."""
-    return instr.type

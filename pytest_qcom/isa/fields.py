@@ -13,23 +13,41 @@ WORD_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Bits ``hi:lo`` of a word, both included, read as an unsigned or two's complement number."""
+    """Bits ``hi:lo`` of a word, both included, read as an unsigned or two's complement number.
+
+    Attributes:
+        legal: the values that have a meaning; empty: all.
+        bias: what is added to the stored number, as for a count that is stored less one.
+        upper: (lo, hi) of further bits, above those at ``hi:lo``, for a number that stands in two places.
+    """
 
     name: str
     lo: int
     hi: int
     signed: bool = False
-    legal: tuple[int, ...] = ()  # the values that have a meaning; empty: all
+    legal: tuple[int, ...] = ()
+    bias: int = 0
+    upper: tuple[int, int] | None = None
 
     @property
     def mask(self) -> int:
         """The bits of the word that the field owns."""
-        return (1 << self.hi + 1) - (1 << self.lo)
+        return _ones(self.lo, self.hi) | (_ones(*self.upper) if self.upper else 0)
+
+    @property
+    def width(self) -> int:
+        """How many bits the number has."""
+        return self.mask.bit_count()
 
     def get(self, word: int) -> int:
-        width = self.hi - self.lo + 1
-        value = word >> self.lo & (1 << width) - 1
-        return value - (1 << width) if self.signed and value >> width - 1 else value
+        """The field's number in ``word``."""
+        bits = self.hi - self.lo + 1
+        value = word >> self.lo & (1 << bits) - 1
+        if self.upper is not None:
+            low, high = self.upper
+            value |= (word >> low & (1 << high - low + 1) - 1) << bits
+            bits += high - low + 1
+        return (value - (1 << bits) if self.signed and value >> bits - 1 else value) + self.bias
 
     def put(self, value: int, owner: str) -> int:
         """``value`` at the field's place.
@@ -37,8 +55,9 @@ class Field:
         Raises:
             EncodeError: when the field cannot hold it; ``owner`` is named.
         """
-        width = self.hi - self.lo + 1
+        width = self.width
         low, high = (-(1 << width - 1), (1 << width - 1) - 1) if self.signed else (0, (1 << width) - 1)
+        low, high = low + self.bias, high + self.bias
         if not low <= value <= high:
             raise EncodeError(
                 f"{owner}: {self.name} is {value}, its {width} bits hold {low} to {high}; "
@@ -55,7 +74,14 @@ class Field:
                 field=self.name,
                 value=value,
             )
-        return (value & (1 << width) - 1) << self.lo
+        stored = value - self.bias & (1 << width) - 1
+        bits = self.hi - self.lo + 1
+        word = (stored & (1 << bits) - 1) << self.lo
+        return word | stored >> bits << self.upper[0] if self.upper is not None else word
+
+
+def _ones(lo: int, hi: int) -> int:
+    return (1 << hi + 1) - (1 << lo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +95,8 @@ class Fixed:
 
     @property
     def mask(self) -> int:
-        return (1 << self.hi + 1) - (1 << self.lo)
+        """The bits of the word that are fixed."""
+        return _ones(self.lo, self.hi)
 
 
 @dataclass(frozen=True)
@@ -81,6 +108,7 @@ class Layout:
 
     @cached_property
     def names(self) -> frozenset[str]:
+        """The names of all fields."""
         return frozenset(part.name for part in self.fields)
 
     @cached_property
@@ -125,7 +153,7 @@ class Layout:
         return {part.name: part.get(word) for part in self.fields}
 
     def pack(self, values: Mapping[str, int], owner: str) -> int:
-        """The word with these fields; one that is not given is 0.
+        """The word with these fields; one that is not given is stored as 0.
 
         Raises:
             EncodeError: when a value is out of its range, or belongs to no field.
@@ -135,8 +163,8 @@ class Layout:
             if values[name]:
                 raise EncodeError(f"{owner} has no field {name}; it has {', '.join(sorted(self.names))}")
         for part in self.fields:
-            value = values.get(part.name, 0)
-            if value or part.legal:
+            value = values.get(part.name, part.bias)
+            if value or part.legal or part.bias:
                 word |= part.put(value, owner)
         return word
 

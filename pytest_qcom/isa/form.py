@@ -14,7 +14,7 @@ from functools import cached_property
 from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.fields import Layout
 from pytest_qcom.isa.instruction import Instr, Op, Operand
-from pytest_qcom.isa.operands import gpr, operand_text, parse_operand, register_text
+from pytest_qcom.isa.operands import operand_text, parse_operand, register_text
 from pytest_qcom.isa.registers import Ty
 
 
@@ -163,11 +163,6 @@ def number(name: str, show: Callable[[int], str] = str) -> Token:
     return Token(r"\d+", lambda i: show(i[name]), lambda d, t: d.attrs.__setitem__(name, int(t)))
 
 
-def plus_one(name: str) -> Token:
-    """The attribute ``name``, which counts from 1."""
-    return number(name)
-
-
 def choice(name: str, names: Mapping[int, str]) -> Token:
     """The attribute ``name`` by the words of ``names``; a value without a word as a number."""
     values = {word: value for value, word in names.items()}
@@ -272,8 +267,3 @@ def slot(name: str = "slot") -> Token:
         draft.attrs[name] = int(text) if text.isdigit() else parse_operand(text).value
 
     return Token(r"\d+|r\d+\.[xyzw]", show, read)
-
-
-def full_width(operand: Operand) -> Operand:
-    """``operand`` as a full register."""
-    return gpr(operand.value)

@@ -173,7 +173,7 @@ ERRORS = [
     ("ldg.f32 r0.x, g[hr2.x], 1", "line 1: ldg: hr2.x is a half register; addresses are full"),
     ("ldg.f32 r0.x, g[r2.x+4096], 1", "line 1: ldg: offset is 4096, its 13 bits hold -4096 to 4095"),
     ("ldg.f32 r0.x, g[r2.x], 8", "line 1: ldg: count is 8, its 3 bits hold 0 to 7"),
-    ("stg.f32 g[r2.x-4097], r0.x, 1", "line 1: store offset is -4097, its 13 bits hold -4096 to 4095"),
+    ("stg.f32 g[r2.x-4097], r0.x, 1", "line 1: stg: offset is -4097, its 13 bits hold -4096 to 4095"),
     ("isam.1d (f32)(xyzw)hr0.x, r4.x, s#0, t#0",
      "line 1: isam: destination hr0.x does not hold type f32; use the other register file"),
     ("isam.1d (f32)(xyzw)r0.x, r4.x, s#16, t#0", "line 1: isam: samp is 16, its 4 bits hold 0 to 15"),
