@@ -14,12 +14,15 @@ from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.registry import KERNELS
 
 
-def cases(*claims: str) -> list[object]:
-    """(kernel, case) of every declared case with one of the claims, with their key as id."""
+def cases(*claims: str, of: str = "") -> list[object]:
+    """(kernel, case) of every declared case with one of the claims, with their key as id.
+
+    ``of``: only of kernels with this in their name.
+    """
     return [
         pytest.param(kernel, case, id=f"{kernel.name}[{case.name}]")
         for kernel in KERNELS.values()
-        if kernel.claim in claims
+        if kernel.claim in claims and of in kernel.name
         for case in kernel.cases
     ]
 
