@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -30,8 +30,9 @@ from pytest_qcom.analysis.occupancy import register_cost, register_waves
 from pytest_qcom.chip import A630
 from pytest_qcom.devices.device import Tensor
 from pytest_qcom.envelope import ArgumentKind, Envelope
-from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError
+from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomError
 from pytest_qcom.virtual import registers as regs
+from pytest_qcom.virtual.gpu import collector_paused
 
 _IMAGE_TYPES = {np.dtype(np.float16): dtypes.half, np.dtype(np.float32): dtypes.float}
 _IMAGE_NAMES = "float16 or float32"
@@ -90,6 +91,11 @@ class _Runtime(ops_qcom.QCOMDevice):  # type: ignore[misc]
     def renderer(self) -> Renderer:
         """None that compiles: the runtime only asks whether its binaries are Mesa's."""
         return Renderer(Target("QCOM", arch=self.arch))
+
+    def settle(self) -> None:
+        """Ends what was submitted but will not end by itself: tinygrad waits for nothing any more."""
+        self.error_state = None
+        self.timeline_signal.value = self.timeline_value - 1
 
     def forget(self) -> None:
         """Takes the device out of tinygrad's tables."""
@@ -176,7 +182,8 @@ class RuntimeDevice:
         """
         handle = self._handle(tensor, "download")
         data = bytearray(math.prod(tensor.shape) * tensor.dtype.itemsize)
-        self._runtime.allocator._copyout(memoryview(data), handle.buffer)
+        with self._explained("download"):
+            self._runtime.allocator._copyout(memoryview(data), handle.buffer)
         return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
 
     def launch(
@@ -202,14 +209,28 @@ class RuntimeDevice:
         _check_registers(name, content, local, thread128)
         program.thread128 = thread128
         buffers = [self._handle(tensor, f"launch of {name}").buffer for tensor in args]
+        with collector_paused(), self._explained(f"launch of {name}"):
+            return float(program(*buffers, global_size=groups, local_size=local, wait=True))
+
+    @contextlib.contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Errors of the runtime as errors of ours, with tinygrad's timeline such that work can go on."""
         try:
-            seconds = program(*buffers, global_size=groups, local_size=local, wait=True)
+            yield
+        except QcomError:
+            raise  # what the GPU ran into: it has passed the stream's signals
         except RuntimeError as error:
             raise GpuHang(
-                f"launch of {name} on {self.name}: the GPU does not answer ({error}); reset the "
+                f"{what} on {self.name}: the GPU does not answer ({error}); reset the "
                 "device, and if that fails reboot it"
             ) from error
-        return float(seconds)
+        except BaseException as error:
+            self._runtime.settle()  # the signal that tinygrad counts on was never submitted
+            if not isinstance(error, Exception):
+                raise
+            raise LaunchError(
+                f"{what} on {self.name}: the runtime cannot submit it ({error}); check what it is given"
+            ) from error
 
     def reset(self) -> None:
         """Frees what tests left behind and recovers from a fault or hang.
@@ -218,13 +239,12 @@ class RuntimeDevice:
             DeviceUnavailable: the device does not open again.
         """
         self._require_open()
-        self._programs.clear()
         lost = self._runtime.error_state is not None
+        if lost:
+            self._runtime.settle()  # or tinygrad refuses to free anything
+        self._programs.clear()
         for handle in list(self._handles):
-            if lost:  # tinygrad refuses to free anything; the kernel does, when the node is closed
-                handle.free.detach()
-            else:
-                handle.free()
+            handle.free()
         if lost:
             self._runtime.forget()
             self._runtime = self._open()
@@ -261,7 +281,13 @@ class RuntimeDevice:
             )
         if image:
             _check_image(shape, dtype)
-        handle = _Handle(self._runtime, self._runtime.allocator.alloc(nbytes, _SPEC))
+        try:
+            buffer = self._runtime.allocator.alloc(nbytes, _SPEC)
+        except (MemoryError, OSError) as error:
+            raise LaunchError(
+                f"memory for shape {shape} of {dtype}: no {nbytes} bytes are left ({error}); use less"
+            ) from error
+        handle = _Handle(self._runtime, buffer)
         self._handles.add(handle)
         if self._limit is not None:
             self._limit(int(handle.buffer.va_addr), nbytes)
@@ -269,7 +295,8 @@ class RuntimeDevice:
 
     def _fill(self, tensor: Tensor, array: NDArray[Any]) -> None:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        self._runtime.allocator._copyin(tensor.handle.buffer, data.copy().data)
+        with self._explained("upload"):
+            self._runtime.allocator._copyin(tensor.handle.buffer, data.copy().data)
 
     def _handle(self, tensor: Tensor, what: str) -> _Handle:
         self._require_open()
@@ -305,9 +332,11 @@ class RuntimeDevice:
         if key not in self._programs:
             content = envelope.parse(binary, name)
             _check_arguments(name, content, args)
+            _check_resources(name, content)
             signature = tuple(_signature(index, tensor) for index, tensor in enumerate(args))
             lib = binary if content.merged is None else replace(content, merged=None).to_bytes()
-            program = _Program(self._runtime, TinyELF(lib, name, Target("QCOM"), signature))
+            with self._explained(f"launch of {name}"):
+                program = _Program(self._runtime, TinyELF(lib, name, Target("QCOM"), signature))
             program.merged = bool(content.merged)
             self._programs[key] = program, content
         return self._programs[key]
@@ -353,6 +382,22 @@ def _check_arguments(name: str, content: Envelope, args: tuple[Tensor, ...]) -> 
                 f"{'an image' if wanted else 'a linear buffer'}; "
                 f"{'create it with device.image' if wanted else 'create it with device.upload'}"
             )
+
+
+def _check_resources(name: str, content: Envelope) -> None:
+    """What the registers of a launch can hold."""
+    registers = A630.registers.full.value // 4
+    stack, private = regs.SP_CS_CNTL_0["BRANCHSTACK"], regs.SP_CS_PVT_MEM_PARAM["MEMSIZEPERITEM"]
+    for what, value, most in (
+        ("full vec4 registers", content.fregs, registers),
+        ("half vec4 registers", content.hregs, registers),
+        ("entries of branch stack", content.branchstack, stack.get(stack.mask)),
+        ("bytes of private memory", content.private_bytes, private.get(private.mask)),
+        ("bytes of local memory", content.shared_bytes, A630.memories.local_bytes.value),
+        ("bytes before its first instruction", content.entry, len(content.image) - 1),
+    ):
+        if value > most:
+            raise LaunchError(f"launch of {name} with {value} {what}: the A630 allows {most}; use less")
 
 
 def _check_registers(name: str, content: Envelope, local: tuple[int, int, int], thread128: bool) -> None:

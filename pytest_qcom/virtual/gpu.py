@@ -7,11 +7,13 @@ GPU's own goes on with it once the value is there, or gives up on it as a hang.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +28,22 @@ if TYPE_CHECKING:
     from pytest_qcom.isa.program import Program
 
 _POLL_SECONDS = 0.0005
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage is collected within.
+
+    tinygrad counts a submission before it makes it, and waits for all that it has counted when a buffer is
+    freed. A buffer that the collector frees while a stream runs would so wait for that stream's own end.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Runner(Protocol):
@@ -157,7 +175,7 @@ class VirtualGpu:
         Raises:
             QcomError: what the GPU ran into. The stream's signals are set all the same.
         """
-        with self.lock:
+        with self.lock, collector_paused():
             words: list[int] = []
             for address, size in buffers:
                 data = self.memory.read(address, size - size % 4, "command buffer")
@@ -282,7 +300,7 @@ class VirtualGpu:
     def _launch(self, dispatch: Dispatch) -> None:
         known = self._known(dispatch)
         if known.verdict is not None:
-            raise known.verdict.with_traceback(None)
+            raise _copy(known.verdict)
         if 0 in dispatch.groups:
             return  # nothing to do, as on the device
         execution = self.executor.run(dispatch, self.memory)
@@ -311,6 +329,11 @@ class VirtualGpu:
                 try:
                     self.on_program(program, dispatch)
                 except QcomError as error:
-                    verdict = error
+                    verdict = _copy(error)
             known = self._programs[key] = _Known(program, verdict)
         return known
+
+
+def _copy(error: QcomError) -> QcomError:
+    """The same error without a traceback, which would keep alive whatever the frames of a launch refer to."""
+    return type(error)(str(error), **error.facts)

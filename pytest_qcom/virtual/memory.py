@@ -51,6 +51,9 @@ class Memory:
         """Enters a range of ``size`` bytes. Ranges may overlap, as user memory mapped twice does."""
         buffer = Buffer(self._count, address, size, name)
         self._count += 1
+        for old in tuple(self._freed):  # an address is of the buffer that is there now
+            if old.address < buffer.end and address < old.end:
+                self._freed.remove(old)
         bisect.insort(self._buffers, buffer, key=lambda entry: (entry.address, entry.number))
         self._ranges = None
         return buffer

@@ -1,0 +1,159 @@
+"""Sessions: which device opens, what tinygrad is told, and what is given back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_qcom.devices import registry, session
+from pytest_qcom.devices.registry import Entry
+from pytest_qcom.errors import DeviceUnavailable
+from suites.devices import programs
+
+ROOT = Path(__file__).parents[2]
+VIRTUAL, LOCAL = registry.BUILT_IN
+
+
+def test_the_virtual_device_by_its_entry() -> None:
+    with VIRTUAL.open("strict") as device:
+        out = device.empty((64,), np.uint32)
+        device.launch(programs.number(), "k", [out], (1, 1, 1), (64, 1, 1))
+        np.testing.assert_array_equal(device.download(out), np.arange(64) + 7)
+        assert (device.name, device.mode) == (VIRTUAL.name, VIRTUAL.mode)
+
+
+@pytest.mark.skipif(registry.NODE.exists(), reason="this machine has the real node")
+def test_the_local_device_where_there_is_none() -> None:
+    text = (
+        "device local (built in): this machine has no /dev/kgsl-3d0; run on the device itself, or use "
+        "--qcom-device virtual"
+    )
+    for enter in (LOCAL.open, LOCAL.install):
+        with pytest.raises(DeviceUnavailable) as caught, enter("strict"):
+            pytest.fail("it opened")
+        assert str(caught.value) == text
+
+
+def test_a_node_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinygrad.runtime import ops_qcom
+
+    from pytest_qcom.devices import local
+
+    def refuse(path: str, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(ops_qcom, "FileIOInterface", refuse)
+    with pytest.raises(DeviceUnavailable) as caught, local.opened("tc3", "Adreno 630"):
+        pytest.fail("it opened")
+    assert str(caught.value) == (
+        "device tc3: /dev/kgsl-3d0 does not open (Permission denied); check that it is a Snapdragon 845 with "
+        "Qualcomm's kernel driver and that you may use the node"
+    )
+
+
+def test_a_device_behind_ssh_is_not_built_yet() -> None:
+    entry = Entry("tc3", "ssh", "comma@tc3", source="qcom-devices.toml")
+    with pytest.raises(DeviceUnavailable) as caught, entry.open("strict"):
+        pytest.fail("it opened")
+    assert str(caught.value) == (
+        "device tc3 (qcom-devices.toml): reaching comma@tc3 over ssh is not supported yet; run on "
+        "the device itself "
+        "with --qcom-device local, or use --qcom-device virtual"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("QCOM", True),
+        ("QCOM:IR3", True),
+        ("qcom:ir3:a630", True),
+        ("MOCKKGSL:0+QCOM", True),
+        ("CPU;QCOM", False),
+        ("CPU", False),
+        ("", False),
+    ],
+)
+def test_settings_that_name_a_qcom_target(setting: str, names: bool) -> None:
+    assert session._names_qcom(setting) == names
+
+
+SCRIPT = """
+import os, sys
+sys.path.insert(0, {root!r})
+{before}
+from pytest_qcom.devices import registry, session
+from pytest_qcom.errors import QcomError
+entry = registry.BUILT_IN[0]
+{body}
+"""
+
+
+def python(body: str, before: str = "", **environment: str) -> str:
+    """What a Python program of its own prints."""
+    script = SCRIPT.format(root=str(ROOT), before=before, body=body)
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=kept | environment, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+INSIDE = """
+with session.installed(entry, "strict"):
+    from tinygrad import Tensor, Device
+    print(Device.DEFAULT, os.environ["DEV"], (Tensor([1.0, 2.0]) * 3).tolist())
+from tinygrad.helpers import DEV
+print(DEV, os.environ.get("DEV"))
+"""
+
+
+def test_tinygrad_imported_before_or_within() -> None:
+    first = "QCOM QCOM:IR3 [3.0, 6.0]\n"
+    assert python(INSIDE, DEV="CPU") == first + "QCOM:IR3 CPU\n"
+    assert python(INSIDE, "import tinygrad", DEV="CPU") == first + "CPU CPU\n"
+    assert python(INSIDE, "import tinygrad") == first + " None\n"
+
+
+TWICE = """
+from tinygrad import Tensor
+for mode in ("strict", "off"):
+    with session.installed(entry, mode):
+        print((Tensor([1.0, 2.0]) * 3).tolist(), session._process_node.gpu.on_program is not None)
+"""
+
+
+def test_one_virtual_gpu_for_the_process() -> None:
+    assert python(TWICE) == "[3.0, 6.0] True\n[3.0, 6.0] False\n"
+
+
+OTHER = """
+from tinygrad.device import Device
+Device._opened_devices.add("QCOM")
+try:
+    with session.installed(entry, "strict"):
+        print("installed")
+except QcomError as error:
+    print(error)
+Device._opened_devices.clear()
+"""
+
+
+def test_another_qcom_device_was_opened_before() -> None:
+    assert python(OTHER) == (
+        "device virtual: tinygrad has opened another QCOM device in this process before; start the "
+        "session first\n"
+    )
+
+
+def test_importing_the_registry_imports_nothing_heavy() -> None:
+    heavy = (
+        "print(sorted({'numpy', 'tinygrad', 'llvmlite'} & {name.partition('.')[0] for name in sys.modules}))"
+    )
+    assert python(heavy) == "[]\n"
