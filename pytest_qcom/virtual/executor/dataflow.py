@@ -161,7 +161,9 @@ def writes(instr: Instr, merged: bool) -> list[int]:
 Transfer = Callable[[Instr, int], int]
 
 
-def _solve(instrs: tuple[Instr, ...], parts: list[Block], entry: int, start: int, step: Transfer) -> dict[int, int]:
+def _solve(
+    instrs: tuple[Instr, ...], parts: list[Block], entry: int, start: int, step: Transfer
+) -> dict[int, int]:
     """The set that holds at the start of each block: what all paths to it agree on."""
     state = {block.start: _ALL for block in parts}
     state[entry] = start

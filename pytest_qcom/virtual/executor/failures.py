@@ -144,4 +144,8 @@ class _Report:
 
     def _reason(self) -> str:
         effect = Program.decode(self.dispatch.code).instrs[self.record.pc].op.effect
-        return effect.reason if isinstance(effect, Unsupported) else "this form of the instruction is not modelled"
+        return (
+            effect.reason
+            if isinstance(effect, Unsupported)
+            else "this form of the instruction is not modelled"
+        )

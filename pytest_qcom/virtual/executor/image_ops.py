@@ -13,7 +13,20 @@ from typing import Any
 from llvmlite import ir
 
 from pytest_qcom.virtual.dispatch import Format
-from pytest_qcom.virtual.executor.irgen import FLOAT, HALF, I1, I8, I16, I32, I64, PTR, VOID, Function, i32, i64
+from pytest_qcom.virtual.executor.irgen import (
+    FLOAT,
+    HALF,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Function,
+    i32,
+    i64,
+)
 from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Status, TextureRecord, field
 
 KINDS = {"f32": (FLOAT, 32), "f16": (HALF, 16), "i16": (I16, 16)}
@@ -42,7 +55,9 @@ def emit(module: Any, wave: int) -> None:
         _write(module, wave, kind)
 
 
-def _switch(f: Function, form: Any, cases: dict[Format, Callable[[], None]], default: Callable[[], None]) -> None:
+def _switch(
+    f: Function, form: Any, cases: dict[Format, Callable[[], None]], default: Callable[[], None]
+) -> None:
     """Branches on a texel format. Every case returns."""
     other = f.function.append_basic_block("other")
     switch = f.b.switch(form, other)
@@ -102,7 +117,12 @@ def _texel(module: Any) -> None:
 
         return body
 
-    _switch(f, f.load(I32, record, field(TextureRecord, "format"), 4), {c: give(c) for c in Format}, lambda: b.ret(_ZERO))
+    _switch(
+        f,
+        f.load(I32, record, field(TextureRecord, "format"), 4),
+        {c: give(c) for c in Format},
+        lambda: b.ret(_ZERO),
+    )
     f.finish()
 
 
@@ -141,7 +161,9 @@ def _store_texel(module: Any) -> None:
 
         return body
 
-    _switch(f, f.load(I32, record, field(TextureRecord, "format"), 4), {c: put(c) for c in Format}, b.ret_void)
+    _switch(
+        f, f.load(I32, record, field(TextureRecord, "format"), 4), {c: put(c) for c in Format}, b.ret_void
+    )
     f.finish()
 
 
@@ -252,6 +274,7 @@ def _narrowed(a: _Access, bits: Any) -> Any:
 
 def _flushed(f: Function, bits: Any) -> Any:
     """f16 bits, scalar or vector, without subnormals."""
+
     def constant(value: int) -> Any:
         if isinstance(bits.type, ir.VectorType):
             return ir.Constant(bits.type, [value] * bits.type.count)

@@ -30,7 +30,9 @@ def splat(element: Any, count: int, value: int) -> Any:
 class Function:
     """A function in the making. Local variables live in stack slots, which LLVM turns into registers."""
 
-    def __init__(self, module: Any, name: str, result: Any, arguments: Sequence[Any], inline: bool = False) -> None:
+    def __init__(
+        self, module: Any, name: str, result: Any, arguments: Sequence[Any], inline: bool = False
+    ) -> None:
         self.module = module
         self.function = ir.Function(module, ir.FunctionType(result, list(arguments)), name)
         if inline:

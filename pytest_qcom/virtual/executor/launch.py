@@ -35,7 +35,9 @@ def _geometry(local: tuple[int, int, int], wave: int) -> tuple[int, NDArray[np.i
     fibers = local[0] * local[1] * local[2]
     waves = -(-fibers // wave)
     linear = np.arange(waves * wave, dtype=np.int32)
-    ids = np.stack([linear % local[0], linear // local[0] % local[1], linear // (local[0] * local[1]), linear])
+    ids = np.stack(
+        [linear % local[0], linear // local[0] % local[1], linear // (local[0] * local[1]), linear]
+    )
     ids = np.ascontiguousarray(ids.reshape(4, waves, wave).transpose(1, 0, 2))
     masks = np.zeros((waves, 2), np.uint64)
     for index in range(waves):
@@ -96,7 +98,9 @@ class Launch:
         self.dispatch, self.kernel = dispatch, kernel
         self.waves, ids, masks = _geometry(dispatch.local_size, dispatch.wave_size)
         ranges = np.ascontiguousarray(memory.ranges(), dtype=np.uint64)
-        self.constants = ctypes.create_string_buffer(dispatch.constants, max(_CONSTANTS, len(dispatch.constants)))
+        self.constants = ctypes.create_string_buffer(
+            dispatch.constants, max(_CONSTANTS, len(dispatch.constants))
+        )
         self.textures = _records(dispatch.textures, ranges)
         self.images = _records(dispatch.images, ranges)
         self.kept = (ids, masks, ranges)

@@ -216,9 +216,7 @@ def _offset_addresses(module: Any, wave: int, space: str) -> None:
         start = f.b.add(f.broadcast(base, _GROUP), f.b.mul(number, f.broadcast(pitch, _GROUP)))
         sweep.add(index, f.b.add(relative, start), mask)
     most = f.reduce("umax", f.get(extent, sweep.vec))
-    fits = f.b.and_(
-        f.b.icmp_unsigned("<=", size, limit), f.b.icmp_unsigned("<=", most, f.b.sub(limit, size))
-    )
+    fits = f.b.and_(f.b.icmp_unsigned("<=", size, limit), f.b.icmp_unsigned("<=", most, f.b.sub(limit, size)))
     with f.when(f.b.not_(fits)):
         _record_offset(f, w, row, offset, size, limit, pc, wave, Fault.LOCAL if local else Fault.PRIVATE)
         f.b.ret(i32(-1))
@@ -379,5 +377,3 @@ def _merge(b: Any, packed: Any, wide: Any, component: int, count: int) -> Any:
     size = CHUNK * count
     picks = [i + size if i % count == component else i for i in range(size)]
     return b.shuffle_vector(packed, wide, ir.Constant(ir.VectorType(I32, size), picks))
-
-

@@ -14,7 +14,17 @@ from pytest_qcom.virtual.executor import image_ops, lane_ops, memory_ops, schedu
 from pytest_qcom.virtual.executor.cache import ObjectCache
 from pytest_qcom.virtual.executor.target import Compiler, Host
 
-_PRIVATE = {"search", "check_lanes", "start_wave", "settle", "run_group", "system", "texel", "store_texel", "record"}
+_PRIVATE = {
+    "search",
+    "check_lanes",
+    "start_wave",
+    "settle",
+    "run_group",
+    "system",
+    "texel",
+    "store_texel",
+    "record",
+}
 
 
 @dataclass(frozen=True, slots=True)

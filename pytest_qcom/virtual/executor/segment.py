@@ -108,7 +108,10 @@ class Segment:
             if mask:
                 old = builder.emit(f"load i32, ptr {pointer}, align 4")
                 off = builder.emit(f"xor i32 %m.{self.name}, -1")
-                kept, new = builder.emit(f"and i32 {old}, {off}"), builder.emit(f"and i32 {ref}, %m.{self.name}")
+                kept, new = (
+                    builder.emit(f"and i32 {old}, {off}"),
+                    builder.emit(f"and i32 {ref}, %m.{self.name}"),
+                )
                 ref = builder.emit(f"or i32 {kept}, {new}")
             builder.lines.append(f"  store i32 {ref}, ptr {pointer}, align 4")
         else:

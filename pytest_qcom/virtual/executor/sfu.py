@@ -90,7 +90,9 @@ def _log2(d: _Doubles, x: str) -> str:
 
 def _circular(d: _Doubles, x: str, quarter: int) -> str:
     """sin(x + quarter * pi/2)."""
-    far = d.emit(f"fcmp oge {_F64} {d.builder.call(_F64, f'llvm.fabs.v{CHUNK}f64', (_F64, x))}, {constant('double', 2.0**30)}")
+    far = d.emit(
+        f"fcmp oge {_F64} {d.builder.call(_F64, f'llvm.fabs.v{CHUNK}f64', (_F64, x))}, {constant('double', 2.0**30)}"
+    )
     near = d.emit(f"select {vector('i1')} {far}, {_F64} zeroinitializer, {_F64} {x}")
     shifted = d.op("fadd", d.op("fmul", near, 2 / math.pi), _MAGIC)
     count = d.op("fsub", shifted, _MAGIC)

@@ -51,7 +51,9 @@ def host(portable: bool = False) -> Host:
     features = dict(llvm.get_host_cpu_features())
     x86 = triple.startswith(("x86_64", "amd64"))
     if portable:
-        features = {name: on and "avx512" not in name and "avx10" not in name for name, on in features.items()}
+        features = {
+            name: on and "avx512" not in name and "avx10" not in name for name, on in features.items()
+        }
     if x86 and features.get("avx512f"):
         # The CPU name may be misdetected, and a generic CPU does not know that wide shuffles are fast.
         features |= {
@@ -111,7 +113,9 @@ class Compiler:
                 builder.getModulePassManager().run(module, builder)
             return bytes(self._machine.emit_object(module))
 
-    def link(self, code: bytes, exports: tuple[str, ...], imports: dict[str, int]) -> tuple[dict[str, int], Any]:
+    def link(
+        self, code: bytes, exports: tuple[str, ...], imports: dict[str, int]
+    ) -> tuple[dict[str, int], Any]:
         """Loads object code: addresses of ``exports``, and the handle that keeps them alive."""
         with LOCK:
             self._count += 1

@@ -610,7 +610,9 @@ class _Translator:
         self._open().put(("s", zero), self.builder.const(Ty.U32, 0))
         return rows, zero
 
-    def _texels(self, index: int, name: str, rows: int, xy: tuple[int, int], slot: int, components: int) -> None:
+    def _texels(
+        self, index: int, name: str, rows: int, xy: tuple[int, int], slot: int, components: int
+    ) -> None:
         self._close()
         pointers = [("ptr", self._at(at)) for at in (rows, *xy)]
         numbers = [("i32", str(n)) for n in (slot, components, index)]

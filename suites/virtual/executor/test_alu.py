@@ -164,7 +164,9 @@ def _agree(instr: Instr, got: Array, want: Array, full: Array) -> Array:
         same |= np.isnan(a) & np.isnan(b)
         if instr.op.latency is Latency.SFU:
             signed: Any = np.int16 if got.dtype == np.uint16 else np.int32
-            same |= (np.abs(got.view(signed).astype(np.int64) - want.view(signed)) <= 1) & (np.signbit(a) == np.signbit(b))
+            same |= (np.abs(got.view(signed).astype(np.int64) - want.view(signed)) <= 1) & (
+                np.signbit(a) == np.signbit(b)
+            )
             if instr.op.name in ("sin", "cos"):
                 with np.errstate(invalid="ignore"):
                     same |= (np.abs(a.astype(np.float64) - b) < 1e-6) | _far(instr, full)

@@ -23,7 +23,9 @@ def _outcome(executor: Executor, text: str, lanes: int = 64, thread128: bool = F
     a.parse(text)
     a.emit("stg.u32", "g[r10.x]", "r1.x", 1)
     a.emit("end")
-    dispatch = launch(a.program(), constants(memory.add(target)), local_size=(lanes, 1, 1), thread128=thread128)
+    dispatch = launch(
+        a.program(), constants(memory.add(target)), local_size=(lanes, 1, 1), thread128=thread128
+    )
     executor.run(dispatch, memory)
     return target
 
@@ -57,6 +59,7 @@ def test_loops_with_a_trip_count_of_each_fiber(executor: Executor, lanes: int, t
 def test_nested_branches(executor: Executor, thread128: bool) -> None:
     """Four levels deep, each bit of the lane decides one; every path leaves its own number."""
     lines, label = ["mov.u32u32 r1.x, 0", "mov.u32u32 r2.x, 1"], 0
+
     def level(depth: int) -> None:
         nonlocal label
         if depth == 4:

@@ -91,7 +91,9 @@ def test_reads_any_texel(executor: Executor, form: Format, load: bool, lanes: in
     """Outside of the image a read gives zeros."""
     texture = _texels(form, 7, 21)
     xy = _scattered(lanes, 7, 21)
-    assert np.array_equal(_read(executor, texture, form, xy, False, lanes, load), _expected(form, texture, xy))
+    assert np.array_equal(
+        _read(executor, texture, form, xy, False, lanes, load), _expected(form, texture, xy)
+    )
 
 
 @pytest.mark.parametrize("form", [Format.RGBA16_FLOAT, Format.RGBA32_FLOAT, Format.RGBA32_UINT])
@@ -121,7 +123,11 @@ def test_a_half_read_flushes_subnormals(executor: Executor) -> None:
     texture = aligned((1, 64, 4), "float16")
     texture.view(np.uint16)[...] = np.arange(256).reshape(1, 64, 4) * 8 + 1 | 0x8000
     lane = np.arange(64)
-    for xy in (np.stack([lane, 0 * lane], 1), np.stack([lane ^ 1, 0 * lane], 1), np.stack([0 * lane + 9, 0 * lane], 1)):
+    for xy in (
+        np.stack([lane, 0 * lane], 1),
+        np.stack([lane ^ 1, 0 * lane], 1),
+        np.stack([0 * lane + 9, 0 * lane], 1),
+    ):
         texels = texture[0, xy[:, 0]]
         bits = texels.view(np.uint16)
         half = _read(executor, texture, Format.RGBA16_FLOAT, xy, True, 64)
@@ -156,7 +162,8 @@ def test_write_mask(executor: Executor) -> None:
     a.emit("stg.u32", "g[r10.x]", "r4.x", 4)
     a.emit("end")
     executor.run(
-        launch(a.program(), constants(memory.add(target)), textures=(image(texture, Format.RGBA32_FLOAT),)), memory
+        launch(a.program(), constants(memory.add(target)), textures=(image(texture, Format.RGBA32_FLOAT),)),
+        memory,
     )
     assert np.array_equal(target[:, [0, 2]], texture[0][:, [0, 2]])
     assert (target[:, [1, 3]] == 2).all()
@@ -182,7 +189,9 @@ def test_typed_stores(executor: Executor, form: Format, lanes: int) -> None:
     """Converted to the image's format; outside of the image they are dropped."""
     rng = np.random.default_rng(8)
     integer = form.name.endswith("INT")
-    values = aligned((lanes, 4), ("uint32" if form.name.endswith("_UINT") else "int32") if integer else "float32")
+    values = aligned(
+        (lanes, 4), ("uint32" if form.name.endswith("_UINT") else "int32") if integer else "float32"
+    )
     values[...] = rng.integers(0, 1 << 12, values.shape) if integer else rng.normal(0, 1, values.shape)
     if not integer:
         values[0] = [np.nan, np.inf, -np.inf, 1e6]

@@ -31,7 +31,8 @@ def _copy(mnemonic: str, register: str, shift: int, count: int, stride_from: str
 
 @WAVES
 @pytest.mark.parametrize(
-    "mnemonic,dtype,shift", [("u32", "uint32", 2), ("u16", "uint16", 1), ("f16", "uint16", 1), ("u8", "uint8", 0)]
+    "mnemonic,dtype,shift",
+    [("u32", "uint32", 2), ("u16", "uint16", 1), ("f16", "uint16", 1), ("u8", "uint8", 0)],
 )
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("lanes", [1, 20, 33, 64])
@@ -51,7 +52,10 @@ def test_copies_elements(
     register = "r4.x" if mnemonic == "u32" else "hr4.x"
     for part in _copy(mnemonic, register, width, count, "r1.x").program().instrs:
         a.append(part)
-    executor.run(launch(a.program(), file, local_size=(lanes, 1, 1), groups=(groups, 1, 1), thread128=thread128), memory)
+    executor.run(
+        launch(a.program(), file, local_size=(lanes, 1, 1), groups=(groups, 1, 1), thread128=thread128),
+        memory,
+    )
     assert np.array_equal(target[..., :count], source[..., :count])
     assert np.array_equal(target[..., count:], before[..., count:])
 
@@ -242,7 +246,12 @@ def test_relative_registers_and_constants(executor: Executor) -> None:
     executor.run(launch(a.program(), file), memory)
     lane = np.arange(64)
     pick = lane & 3
-    expected = [100 + pick + np.array([1, 2, 3, 4])[pick], lane * (pick < 2), lane * (pick >= 2), lane * (pick == 2)]
+    expected = [
+        100 + pick + np.array([1, 2, 3, 4])[pick],
+        lane * (pick < 2),
+        lane * (pick >= 2),
+        lane * (pick == 2),
+    ]
     assert np.array_equal(target, np.stack(expected, 1))
 
 
@@ -275,7 +284,9 @@ def test_half_constants(executor: Executor, demoted: bool) -> None:
     memory = Memory()
     address = memory.add(target)
     scalars = np.array([address & 0xFFFFFFFF, address >> 32, 0, 0, 0, 0, 0, 0], np.uint32)
-    scalars[6] = np.float32(1.5).view(np.uint32) if demoted else 0x3E00_0007  # c1.z: hc1.z, or hc3.x and hc3.y
+    scalars[6] = (
+        np.float32(1.5).view(np.uint32) if demoted else 0x3E00_0007
+    )  # c1.z: hc1.z, or hc3.x and hc3.y
     scalars[7] = 0x00010005
     a = Assembler()
     lane_address(a, 40, "r0.x", "c0.x", 2)
