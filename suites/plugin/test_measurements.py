@@ -117,13 +117,10 @@ def test_stored_floors_of_hardware_are_published_or_measured_there() -> None:
     assert {f"{published.name}[{case.name}]" for case in published.cases} <= set(stored.floors)
 
 
-def test_stored_floors_of_the_virtual_device_cover_every_kernel_that_has_one() -> None:
+def test_stored_floors_of_the_virtual_device_are_those_of_declared_cases() -> None:
+    """A kernel without a floor fails its own test; a floor without a kernel would be noticed by nobody."""
     stored = baselines.load(STORED, "virtual")
-    held = {
-        f"{kernel.name}[{case.name}]"
-        for kernel in KERNELS.values()
-        if kernel.claim != "as-published"
-        for case in kernel.cases
-    }
-    assert set(stored.floors) == held
+    declared = {f"{kernel.name}[{case.name}]" for kernel in KERNELS.values() for case in kernel.cases}
+    assert stored.floors
+    assert set(stored.floors) - declared == set()
     assert {floor.model for floor in stored.floors.values()} == {"model: issue-only"}
