@@ -6,9 +6,10 @@ half scalars from 256. In merged mode a half register is the full one that conta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from pytest_qcom.isa import access
 from pytest_qcom.isa.instruction import (
     Atomic,
     Barrier,
@@ -17,13 +18,11 @@ from pytest_qcom.isa.instruction import (
     Instr,
     Kind,
     Load,
-    Operand,
     Sample,
     Shuffle,
     Space,
-    Store,
 )
-from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, PREDICATE, Ty
+from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, Ty
 
 HALF = 256
 _ALL = (1 << 512) - 1
@@ -89,22 +88,6 @@ def blocks(instrs: tuple[Instr, ...], entry: int) -> list[Block]:
     return result
 
 
-def elements(instr: Instr) -> int:
-    """How often an ALU instruction executes: repeats, or the moves of swz, gat and sct."""
-    further = sum(name in ("dst1", "dst2", "dst3") for name, _ in instr.attrs)
-    if instr.op.cat == 1 and (further or len(instr.srcs) > 1):
-        return max(len(instr.srcs), 1 + further)
-    return 1 + instr.rpt
-
-
-def destination(instr: Instr, element: int) -> int:
-    """The register number that an execution of an ALU instruction writes."""
-    assert instr.dst is not None
-    if element and any(name == "dst1" for name, _ in instr.attrs):
-        return instr[f"dst{element}"]
-    return instr.dst.value + element
-
-
 def key(number: int, half: bool, merged: bool) -> int:
     """The bit of a register."""
     if number >= ADDRESS:
@@ -114,48 +97,14 @@ def key(number: int, half: bool, merged: bool) -> int:
     return number >> 1 if merged and number < FIRST_SHARED else HALF + number
 
 
-def _scalars(operand: Operand, count: int, merged: bool) -> Iterator[int]:
-    if operand.kind is Kind.GPR:
-        for index in range(count):
-            yield key(operand.value + index, operand.half, merged)
-
-
 def reads(instr: Instr, merged: bool) -> list[int]:
-    """Registers that decide the result of an instruction; of a store, those that it reads."""
-    effect, found = instr.op.effect, []
-    if instr.op.compute is not None:
-        parallel = instr.op.cat == 1 and (len(instr.srcs) > 1 or instr.get("dst1", -1) >= 0)
-        for operand in instr.srcs:
-            if operand.kind in (Kind.REL_GPR, Kind.REL_CONST):
-                found.append(ADDRESS)
-            steps = elements(instr) if operand.repeat or (parallel and len(instr.srcs) == 1) else 1
-            found += _scalars(operand, steps, merged)
-        return found
-    counts = [1] * len(instr.srcs)
-    if isinstance(effect, Load | Store | Atomic | Sample) and counts:
-        space = Space.IMAGE if isinstance(effect, Sample) else effect.space
-        counts[0] = 2 if space in (Space.GLOBAL, Space.IMAGE) else 1
-        if isinstance(effect, Store):
-            counts[-1] = instr["count"]
-        if isinstance(effect, Atomic):
-            counts[1:] = [2] * (len(counts) - 1)
-    for operand, count in zip(instr.srcs, counts, strict=True):
-        found += _scalars(operand, count, merged)
-    return found
+    """Registers that an instruction reads."""
+    return [key(a.reg.num, a.reg.half, merged) for a in access.reads(instr)]
 
 
 def writes(instr: Instr, merged: bool) -> list[int]:
     """Registers that an instruction writes; a relative destination gives none."""
-    if instr.dst is None or instr.dst.kind is not Kind.GPR:
-        return []
-    half = instr.dst.half
-    if instr.op.compute is not None:
-        return [key(destination(instr, n), half, merged) for n in range(elements(instr))]
-    if instr.op.cat == 5:
-        mask = instr.get("wrmask", 1)
-        return [key(instr.dst.value + n, half, merged) for n in range(4) if mask >> n & 1]
-    count = 1 if isinstance(instr.op.effect, Atomic) else instr.get("count", 1)
-    return [key(instr.dst.value + n, half, merged) for n in range(count)]
+    return [key(a.reg.num, a.reg.half, merged) for a in access.writes(instr)]
 
 
 Transfer = Callable[[Instr, int], int]
@@ -214,10 +163,7 @@ def diverges(instrs: tuple[Instr, ...], parts: list[Block], entry: int, merged: 
         value = state[block.start]
         for inner in range(block.start, index):
             value = step(instrs[inner], value)
-        used = {instrs[index].get("comp1")}
-        if flow(instrs[index]) in (Flow.BRANCH_OR, Flow.BRANCH_AND):
-            used.add(instrs[index].get("comp2"))
-        if not all(value >> (PREDICATE + component) & 1 for component in used):
+        if not all(value >> number & 1 for number in reads(instrs[index], merged)):
             return True
     return False
 
@@ -231,7 +177,7 @@ def _same_in_all(instr: Instr) -> bool:
 
 
 def flushed_halves(instrs: tuple[Instr, ...], parts: list[Block], entry: int) -> dict[int, int]:
-    """Half registers (bits from 256) that hold no f16 subnormal at the start of each block. Split mode only."""
+    """Half registers (bits from 256) without f16 subnormals at the start of each block. Split mode only."""
     return _solve(instrs, parts, entry, _ALL, flush_step)
 
 

@@ -116,7 +116,8 @@ class _Report:
         address, size = record.address, record.size
         signed = address - (1 << 64) if address >> 63 else address
         if record.kind == Fault.GLOBAL:
-            return f"{size} bytes at {address:#x} are not mapped: {self.memory.describe(address)}; correct the address"
+            near = self.memory.describe(address)
+            return f"{size} bytes at {address:#x} are not mapped: {near}; correct the address"
         if record.kind == Fault.LOCAL:
             return (
                 f"{size} bytes at LDS address {signed} are outside of the {dispatch.shared_bytes} bytes of "
@@ -133,7 +134,8 @@ class _Report:
                 f"{len(dispatch.images)} images; bind it or use another slot"
             )
         if record.kind == Fault.IMAGE_MEMORY:
-            return f"the image at {address:#x} is not mapped as a whole: {self.memory.describe(address)}; correct its descriptor"
+            near = self.memory.describe(address)
+            return f"the image at {address:#x} is not mapped as a whole: {near}; correct its descriptor"
         if record.kind == Fault.CONSTANT:
             return f"constant {signed} is outside of the constant file; correct a0.x"
         if record.kind == Fault.RELATIVE:

@@ -68,7 +68,7 @@ class Library:
             made = translate(
                 instrs, dispatch.entry, wave, merged, dispatch.constant_demotion, self.compiler.target
             )
-            header = {
+            header: dict[str, Any] = {
                 "full": made.layout.full,
                 "half": made.layout.half,
                 "imports": list(made.imports),

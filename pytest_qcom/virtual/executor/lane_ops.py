@@ -75,9 +75,9 @@ def _shuffle(module: Any, wave: int, bits: int) -> None:
 
 
 def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
-    """get_16, get_32, put_16, put_32(w, row, file, address row, offset, registers, pc): a0-relative registers.
+    """get_16, get_32, put_16, put_32(w, row, file, address row, offset, registers, pc): relative registers.
 
-    Lane by lane, the register at the address register plus ``offset`` is read into ``row`` or written from it.
+    Lane by lane, the register at a0.x plus ``offset`` is read into ``row`` or written from it.
     """
     f = Function(module, f"{'put' if store else 'get'}_{bits}", I32, [PTR, PTR, PTR, PTR, I32, I32, I32])
     w, row, file, addresses, offset, registers, pc = f.args
@@ -104,7 +104,7 @@ def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
 
 
 def _constant(module: Any, wave: int, bits: int) -> None:
-    """constant_16, constant_32(w, row, address row, offset, pc): the constant at the address plus ``offset``."""
+    """constant_16, constant_32(w, row, address row, offset, pc): the constant at a0.x plus ``offset``."""
     f = Function(module, f"constant_{bits}", I32, [PTR, PTR, PTR, I32, I32])
     w, row, addresses, offset, pc = f.args
     b, step, element = f.b, bits // 8, ir.IntType(bits)
@@ -128,7 +128,7 @@ def _constant(module: Any, wave: int, bits: int) -> None:
 
 
 def _atomic(module: Any, wave: int, space: str) -> None:
-    """atomic_*(w, destination row, address row, offset, data row, compare row, operation, pc): 32-bit words."""
+    """atomic_*(w, destination row, address row, offset, data row, compare row, operation, pc), on 32 bits."""
     f = Function(module, f"atomic_{space}", I32, [PTR, PTR, PTR, I64, PTR, PTR, I32, I32])
     w, dst, row, offset, data, compare, operation, pc = f.args
     b = f.b

@@ -142,7 +142,7 @@ class Launch:
         return layout.full_row(regid) if regid + 3 <= layout.full else 0
 
     def run(self, workspaces: list[Workspace], pool: ThreadPoolExecutor | None) -> Execution:
-        """Runs the launch on a thread for each workspace, the caller's included. Failures are in the arenas."""
+        """Runs on a thread for each workspace, the caller's included. Failures are in the arenas."""
         layout, dispatch = self.kernel.layout, self.dispatch
         resident = self.waves if self.kernel.barriers else 1
         for workspace in workspaces:
@@ -164,4 +164,4 @@ class Launch:
         """How many threads the launch is worth."""
         if self.job.group_count * self.waves * (len(self.dispatch.code) // 8) < _SMALL:
             return 1
-        return max(1, min(threads, self.job.group_count))
+        return max(1, min(threads, int(self.job.group_count)))

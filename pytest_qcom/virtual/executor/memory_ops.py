@@ -104,7 +104,7 @@ def _check_lanes(module: Any, wave: int) -> None:
 
 
 class _Sweep:
-    """A pass over all lanes' addresses: stores them, and finds their extent and whether they are consecutive."""
+    """A pass over all lanes' addresses: stores them, finds their extent and whether they are consecutive."""
 
     def __init__(self, f: Function, wave: int, first: Any, first_lane: Any, step: Any, out: Any) -> None:
         self.f, self.out = f, out

@@ -56,7 +56,7 @@ def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
 
 @functools.cache
 def runtime(compiler: Compiler, directory: Path, wave: int) -> Runtime:
-    """The runtime of this process for waves of ``wave`` fibers, from the cache in ``directory`` if it is there."""
+    """The process's runtime for waves of ``wave`` fibers, from the cache in ``directory`` if it is there."""
     cache = ObjectCache(directory)
     key = f"runtime|{wave}|{compiler.target.key}"
     entry = cache.load(key)

@@ -52,7 +52,7 @@ class Segment:
         """Ends the loop."""
         builder, name = self.builder, self.name
         for key, position in self._writes.items():
-            builder.lines[position] = self._store_text(key, self._cache[key], position)
+            builder.lines[position] = self._store_text(key, self._cache[key])
         builder.lines += [
             f"  {self.index}.next = add i64 {self.index}, 1",
             f"  %c.{name} = icmp ult i64 {self.index}.next, %chunks",
@@ -96,8 +96,8 @@ class Segment:
         flush = CLEAN if key[0] == "h" and self.clean >> (256 + key[1]) & 1 else EXACT
         return Value(self.builder.emit(f"load {vector(element)}, ptr {pointer}, align 32"), element, flush)
 
-    def _store_text(self, key: Key, value: Value, position: int) -> str:
-        """The store of ``value``, blended with what is there for inactive lanes. Names end in the position."""
+    def _store_text(self, key: Key, value: Value) -> str:
+        """The store of ``value``, blended with what is there for inactive lanes."""
         builder = self.builder
         saved, builder.lines = builder.lines, []
         mask = self._active() if self.masked else ""

@@ -11,6 +11,7 @@ sin and cos of |x| >= 2**30 are those of zero: no range reduction reaches that f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from pytest_qcom.virtual.executor.layout import CHUNK
 from pytest_qcom.virtual.executor.llvm_builder import LlvmBuilder, constant, vector
@@ -90,9 +91,8 @@ def _log2(d: _Doubles, x: str) -> str:
 
 def _circular(d: _Doubles, x: str, quarter: int) -> str:
     """sin(x + quarter * pi/2)."""
-    far = d.emit(
-        f"fcmp oge {_F64} {d.builder.call(_F64, f'llvm.fabs.v{CHUNK}f64', (_F64, x))}, {constant('double', 2.0**30)}"
-    )
+    size = d.builder.call(_F64, f"llvm.fabs.v{CHUNK}f64", (_F64, x))
+    far = d.emit(f"fcmp oge {_F64} {size}, {constant('double', 2.0**30)}")
     near = d.emit(f"select {vector('i1')} {far}, {_F64} zeroinitializer, {_F64} {x}")
     shifted = d.op("fadd", d.op("fmul", near, 2 / math.pi), _MAGIC)
     count = d.op("fsub", shifted, _MAGIC)
@@ -111,7 +111,7 @@ def _circular(d: _Doubles, x: str, quarter: int) -> str:
     return d.op("fadd", result, d.emit(f"fsub {_F64} {d.op('fmul', x, 0.0)}, {d.op('fmul', x, 0.0)}"))
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[[_Doubles, str], str]] = {
     "rsq": _rsq,
     "exp2": _exp2,
     "log2": _log2,

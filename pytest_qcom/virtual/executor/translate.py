@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_qcom.isa import access
 from pytest_qcom.isa.instruction import (
     Atomic,
     Barrier,
@@ -359,12 +360,12 @@ class _Translator:
             return
         segment = self._open()
         values = []
-        count = dataflow.elements(instr)
-        parallel = instr.op.cat == 1 and count != 1 + instr.rpt
+        count = access.elements(instr)
+        parallel = access.parallel(instr)
         assert instr.dst is not None
         for element in range(count):
             value = evaluate(self.builder, instr, element, segment.read)
-            number = dataflow.destination(instr, element)
+            number = access.destination(instr, element).value
             if FIRST_SHARED <= number < ADDRESS:
                 self._write_shared(number, value)
                 segment = self._open()
@@ -392,7 +393,7 @@ class _Translator:
     def _relative(self, index: int, instr: Instr) -> None:
         """Operands that a0.x displaces: lane by lane through scratch rows, an element at a time."""
         assert instr.dst is not None
-        for element in range(dataflow.elements(instr)):
+        for element in range(access.elements(instr)):
             rows: dict[Operand, Value] = {}
             places: dict[Operand, int] = {}
             self._close()
@@ -411,7 +412,7 @@ class _Translator:
 
             value = evaluate(self.builder, instr, element, fetch)
             if instr.dst.kind is not Kind.REL_GPR:
-                segment.write(dataflow.destination(instr, element), instr.dst.half, value)
+                segment.write(access.destination(instr, element).value, instr.dst.half, value)
                 continue
             offset = Header.SCRATCH
             segment.put(("t" if instr.dst.half else "s", offset), value)
@@ -585,12 +586,12 @@ class _Translator:
         if operation in ("min", "max") and not instr.type.signed:
             operation = f"u{operation}"
         address = self._source_rows(instr.srcs[0], 2 if wide else 1, 0)
-        swap = operation == "cmpxchg"  # data is a pair: the value expected, the new value
+        swap = operation == "cmpxchg"  # data is a pair: the new value, the one to compare with
         data = self._source_rows(instr.srcs[1], 2 if swap else 1, 2)
         assert instr.dst is not None
         target = self._target_rows(instr.dst)
         self._close()
-        compare, value = data, data + (4 * self.layout.wave if swap else 0)
+        value, compare = data, data + (4 * self.layout.wave if swap else 0)
         pointers = [("ptr", self._at(at)) for at in (target, address)]
         operands = [("ptr", self._at(at)) for at in (value, compare)]
         numbers = (("i32", str(ATOMICS.index(operation))), ("i32", str(index)))

@@ -174,6 +174,25 @@ def test_global_atomics(executor: Executor, operation: str, expected: int) -> No
         assert np.array_equal(old, 5 + np.concatenate([[0], np.cumsum(np.arange(63))]))
 
 
+def test_compare_and_swap(executor: Executor) -> None:
+    """The data are a pair: the new value, then the one to compare with. Only the lane that finds it stores."""
+    word, old = aligned((1,), "uint32"), aligned((64,), "uint32")
+    memory = Memory()
+    file = constants(memory.add(word), memory.add(old))
+    a = Assembler()
+    a.emit("mov.u32u32", "r10.x", "c0.x")
+    a.emit("mov.u32u32", "r10.y", "c0.y")
+    a.emit("add.u", "r2.x", "r0.x", 1)
+    a.emit("mov.u32u32", "r2.y", "r0.x")
+    a.parse("atomic.g.cmpxchg.untyped.1d.u32.1.g r1.x, r10.x, r2.x")
+    lane_address(a, 44, "r0.x", "c0.z", 2)
+    a.emit("stg.u32", "g[r11.x]", "r1.x", 1)
+    a.emit("end")
+    executor.run(launch(a.program(), file), memory)
+    assert int(word[0]) == 64
+    assert np.array_equal(old, np.arange(64))
+
+
 def test_local_atomics_over_waves(executor: Executor) -> None:
     target = aligned((1,), "uint32")
     memory = Memory()
