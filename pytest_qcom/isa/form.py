@@ -167,8 +167,10 @@ def choice(name: str, names: Mapping[int, str]) -> Token:
     """The attribute ``name`` by the words of ``names``; a value without a word as a number."""
     values = {word: value for value, word in names.items()}
     pattern = "|".join(re.escape(word) for word in sorted(values, key=len, reverse=True))
+    if set(names) != set(range(len(names))):
+        pattern += r"|\d+"  # a number without a word gets the message of the encoder
     return Token(
-        rf"{pattern}|\d+" if "" not in values else pattern,
+        pattern,
         lambda i: names.get(i[name], str(i[name])),
         lambda d, t: d.attrs.__setitem__(name, values[t] if t in values else int(t)),
     )

@@ -195,7 +195,7 @@ def _plain_operand(text: str) -> Operand | None:
     if name.startswith("(") and name.endswith(")") and name[1:-1] in _TABLE:
         return Operand(Kind.FLUT, _TABLE[name[1:-1]], half)
     if match := _NUMBER.fullmatch(text):
-        return Operand(Kind.IMM, int(match[1], 0), half)
+        return Operand(Kind.IMM, int(match[1], 16 if "x" in match[1] else 10), half)
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -261,3 +263,31 @@ def test_decoded_programs_assemble_again() -> None:
     program = Assembler().parse(source).program()
     assert Program.decode(program.encode()).text() == source
     assert [decode(encode(instr)) for instr in program.instrs] == list(program.instrs)
+
+
+LINES = [
+    line.split(" | ")[2]
+    for line in (Path(__file__).parent / "golden.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(LINES),
+    st.integers(0, 200),
+    st.integers(0, 3),
+    st.text("rhcpa0129.xyzw(),[]<>+-#s {}_", max_size=4),
+)
+def test_damaged_text_is_an_error_or_text(line: str, at: int, cut: int, added: str) -> None:
+    """Whatever is typed: one of our errors, or an instruction whose text reads back."""
+    at %= len(line) + 1
+    damaged = line[:at] + added + line[at + cut :]
+    try:
+        instrs = Assembler().parse(damaged).program().instrs
+    except EncodeError as error:
+        assert "\n" not in str(error)
+        return
+    for instr in instrs:
+        shown = text(instr)
+        assert oracle.disassemble([encode(instr)]) == [shown]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pytest_qcom.errors import EncodeError
@@ -196,6 +197,9 @@ def _lower_s2en(instr: Instr, srcs: list[Operand], attrs: dict[str, int]) -> dic
 # ---- text
 
 
+_SUFFIXES = "3d|1d|a|o|p|v|s|s2en|uniform|nonuniform|base[0-7]"
+
+
 def _suffixes(instr: Instr) -> str:
     get = instr.get
     text = ".3d" * get("3d") + ".a" * get("array") + ".o" * get("o") + ".p" * get("p")
@@ -257,6 +261,10 @@ def _slots(shape: _Shape, instr: Instr) -> list[str]:
     return parts + (["a1.x"] if mode in _USES_A1 else [])
 
 
+_SLOT = re.compile(r"([st])#(\d+)")
+_COORDINATE = re.compile(r"([a-z]+\d+\.[xyzw])(?:\+(\d+))?")
+
+
 def _read_operands(shape: _Shape, draft: Draft, text: str) -> None:
     first, *rest = [part.strip() for part in text.split(",")]
     while first.startswith("("):
@@ -269,15 +277,17 @@ def _read_operands(shape: _Shape, draft: Draft, text: str) -> None:
     if not shape.type:
         draft.attrs["type"] = (Ty.F16 if draft.dst.half else Ty.F32).value
     for part in rest:
-        if part.startswith(("s#", "t#")):
-            draft.attrs["samp" if part[0] == "s" else "tex"] = int(part[2:])
+        slot, coordinate = _SLOT.fullmatch(part), _COORDINATE.fullmatch(part)
+        if slot:
+            draft.attrs["samp" if slot[1] == "s" else "tex"] = int(slot[2])
         elif part == "a1.x":
             draft.attrs["mode"] = {6: 7, 5: 1, 2: 3}.get(draft.attrs.get("mode", 6), 7)
+        elif coordinate:
+            draft.srcs[len(draft.srcs)] = parse_operand(coordinate[1])
+            if coordinate[2]:
+                draft.attrs.update(offset=int(coordinate[2]), immediate=1)
         else:
-            register, plus, number = part.partition("+")
-            draft.srcs[len(draft.srcs)] = parse_operand(register)
-            if plus:
-                draft.attrs.update(offset=int(number), immediate=1)
+            raise EncodeError(f"operand {part!r} is no coordinate, s#N, t#N or a1.x; correct it")
     if not draft.srcs:
         draft.attrs.setdefault("half", int(draft.dst.half))
 
@@ -291,7 +301,7 @@ def _read_mask(word: str) -> int:
 
 def _tokens(shape: _Shape) -> dict[str, Token]:
     return {
-        "suffixes": Token(r"(?:\.[a-z0-9]+)*", _suffixes, _read_suffixes),
+        "suffixes": Token(rf"(?:\.(?:{_SUFFIXES}))*", _suffixes, _read_suffixes),
         "operands": Token(r".+", lambda i: _operands(shape, i), lambda d, t: _read_operands(shape, d, t)),
         "width": Token(
             r"\d+",

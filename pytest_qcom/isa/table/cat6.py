@@ -240,7 +240,14 @@ def _scaled() -> Token:
         draft.srcs[0], draft.srcs[1] = parse_operand(base), parse_operand(register)
         draft.attrs.update(offset=added, shift=shift)
 
-    return Token(r"g\[.*\]", show, read)
+    r = _REGISTER
+    shapes = (
+        rf"{r}(?:\+\d+)?",
+        rf"\({r}<<\d+\)",
+        rf"\(\({r}\+\d+\)<<\d+\)",
+        rf"\(\(\({r}<<\d+\)\+\d+\)<<\d+\)",
+    )
+    return Token(rf"g\[{r}\+(?:{'|'.join(shapes)})\]", show, read)
 
 
 def _type_shift(ty: int) -> int:
