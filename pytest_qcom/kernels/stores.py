@@ -82,7 +82,7 @@ class RowMajor:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """Halves into a row-major C as the published 8-row kernels store them, in their order and with their waits.
+    """Halves into a row-major C as the published 8-row kernels store them, in their order, with their waits.
 
     The addresses of column 0 are those of :class:`RowMajor`, with its registers. For a further column 256
     bytes are added to the low words alone: where a row crosses 4 GiB there, the carry is lost. Repeated moves
@@ -146,7 +146,7 @@ class Stepped:
 
 
 STEP_WAIT = 16
-"""The gap of :class:`Stepped` that waits for the stores; the repeat field has 3 bits, its next bit is (ss)."""
+"""The gap of :class:`Stepped` that waits for stores: a repeat has 3 bits, the next bit is (ss)."""
 _STORE_GAPS: Mapping[str, Collection[int]] = {"donor": range(1, 7), "pairs": (1, 3, 5), "tight": ()}
 
 

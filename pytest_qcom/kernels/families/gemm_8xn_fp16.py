@@ -71,7 +71,12 @@ def _build(name: str, options: Options, ncols: int) -> Build:
         raise KernelError(f"{name}: prefetch is {options.prefetch!r}; give one of {', '.join(PREFETCHES)}")
     if ncols == 4 and options.prefetch == "ab":
         raise KernelError(f"{name}: prefetch=ab needs texels that 4 vec4 columns leave no room for; give b")
-    schedule = Schedule(
+    return build_gemm(name, options, schedule(options, ncols))
+
+
+def schedule(options: Options, ncols: int) -> Schedule:
+    """The schedule of valid options for 1, 2 or 4 vec4 columns."""
+    return Schedule(
         tile=Tile(ROWS, ncols, options.threads, options.swap_grid),
         plan=_plan(ncols, options.prefetch),
         phases=_wide(options.prefetch) if ncols == 4 else _split(ncols, options.prefetch),
@@ -81,7 +86,6 @@ def _build(name: str, options: Options, ncols: int) -> Build:
         primed=_primed(ncols, options.prefetch),
         peel=int(options.prefetch != "none"),
     )
-    return build_gemm(name, options, schedule)
 
 
 def _primed(ncols: int, prefetch: str) -> tuple[Load, ...]:

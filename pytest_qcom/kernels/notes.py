@@ -1,0 +1,29 @@
+"""Configurations as the published notes write them: words that name options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+PHRASES = {"swapped before B1": "split-next-a-first"}
+"""What a configuration says in words, as the option that it means."""
+
+
+def words(config: str) -> Iterator[tuple[str, str]]:
+    """(option, value as text) of each word; a name alone is a flag that is set."""
+    for phrase, option in PHRASES.items():
+        config = config.replace(phrase, option)
+    for item in config.split():
+        name, separator, value = item.partition("=")
+        yield name, value if separator else "true"
+
+
+def options(config: str) -> dict[str, Any]:
+    """The options that ``config`` names, as a case of a kernel has them."""
+    return {name.replace("-", "_"): _value(value) for name, value in words(config)}
+
+
+def _value(text: str) -> bool | int | str:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.lstrip("-").isdigit() else text

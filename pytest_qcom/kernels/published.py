@@ -1,0 +1,54 @@
+"""From a row of published tables to the declared kernel that it is about: family and words to options."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.kernel import Kernel
+from pytest_qcom.kernels.notes import words
+from pytest_qcom.kernels.registry import KERNELS
+
+COLUMNS = ("m", "n", "k", "threads", "thread128")
+"""Columns of such a table that are options, where a kernel has them."""
+
+
+def kernels(family: str) -> tuple[Kernel, ...]:
+    """The declared kernels that rows of ``family`` may be about: those as published where there are such.
+
+    Raises:
+        KernelError: no kernel has that family.
+    """
+    found = [kernel for kernel in KERNELS.values() if family in (kernel.family, kernel.name)]
+    if not found:
+        known = sorted({kernel.family or kernel.name for kernel in KERNELS.values()})
+        near = difflib.get_close_matches(family, known, 3) or known
+        raise KernelError(f"no declared kernel is of family {family!r}; there are {', '.join(near)}")
+    return tuple(kernel for kernel in found if kernel.family == family) or tuple(found)
+
+
+def options_from_notes(
+    family: str, config: str, columns: Mapping[str, str] | None = None
+) -> tuple[Kernel, Any]:
+    """The kernel of ``family`` and the options that ``config`` names, with the notes' defaults.
+
+    Words are options by the names of the notes: a name alone is a flag that is set, ``name=value`` gives its
+    value. ``columns`` are those of the table: those that are options count, empty ones do not. Whether the
+    options go together shows when the kernel is built.
+
+    Raises:
+        KernelError: an unknown family or word, or a value that an option cannot have.
+    """
+    given = {name: columns[name] for name in COLUMNS if columns.get(name)} if columns else {}
+    problems = []
+    for kernel in kernels(family):
+        known = {option.name for option in dataclasses.fields(kernel.options)}
+        named = {name: value for name, value in given.items() if name in known}
+        try:
+            return kernel, kernel.configure({**named, **dict(words(config))})
+        except KernelError as error:
+            problems.append(error)
+    raise KernelError(f"{family}, {config!r}: {problems[0]}")
