@@ -164,6 +164,11 @@ def _form(name: str, opcode: int, sources: int, condition: bool = False) -> Form
     )
 
 
+_FLOAT = "Mesa: ir3_compiler_nir.c emit_alu; rounding and flushing: tu_device.cc float controls"
+_INTEGER = "Mesa: ir3_compiler_nir.c emit_alu, NIR's definition of the operation it is made from"
+_SOURCES = {"f": _FLOAT, "c": "Mesa: ir3_compiler_nir.c emit_alu, compares"}
+
+
 def _op(
     name: str, opcode: int, reads: str, result: str, compute: Compute, confidence: str = "documented"
 ) -> Op:
@@ -176,7 +181,7 @@ def _op(
         reads=reads,
         result=result,
         confidence=confidence,
-        source="a6xx facts 2.1, 2.3; Mesa ir3-cat2.xml",
+        source=_SOURCES.get(result, _INTEGER),
         layout=form,
     )
 

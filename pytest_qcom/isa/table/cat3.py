@@ -269,7 +269,7 @@ def _dot_product(count: int) -> Compute:
     return compute
 
 
-_SOURCE = "a6xx facts 2.1, 2.3; Mesa ir3-cat3.xml"
+_SOURCE = "Mesa: ir3_compiler_nir.c emit_alu, ir3_nir_imul.py; rounding and flushing: tu_device.cc"
 _LATE = 2  # the addend, by source number (Mesa, ir3_src_read_delay)
 
 

@@ -79,7 +79,7 @@ def _op(name: str, opcode: int, function: str) -> Op:
         reads="f",
         result="f",
         confidence="inferred",
-        source="a6xx facts 2.4: accuracy is not documented",
+        source="Mesa: ir3-cat4.xml; the accuracy is not documented",
         layout=form,
     )
 
