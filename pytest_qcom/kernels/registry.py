@@ -13,6 +13,7 @@ from pytest_qcom.kernels.families import (
     gemm_4xn_fp32_published,
     gemm_8xn_fp16,
     gemm_8xn_fp16_published,
+    gemm_8xn_fp32_published,
     gemm_rxc_fp32,
     texture_bw,
 )
@@ -25,6 +26,7 @@ FAMILIES = (
     gemm_8xn_fp16_published,
     gemm_rxc_fp32,
     gemm_4xn_fp32_published,
+    gemm_8xn_fp32_published,
     alu_peak,
     texture_bw,
 )

@@ -23,6 +23,12 @@ PUBLISHED = cases("as-published", of="_fp32")
 
 @pytest.mark.qcom_kernel("gemm_4x4_fp32")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32")
+@pytest.mark.qcom_kernel("gemm_4x12_fp32")
+@pytest.mark.qcom_kernel("gemm_4x16_fp32")
+@pytest.mark.qcom_kernel("gemm_5x8_fp32")
+@pytest.mark.qcom_kernel("gemm_6x8_fp32")
+@pytest.mark.qcom_kernel("gemm_8x4_fp32")
+@pytest.mark.qcom_kernel("gemm_8x8_fp32")
 def test_gemm_is_right_on_random_matrices_and_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     outcome = kernel_run()
     assert outcome.ok
@@ -80,6 +86,11 @@ HAZARDS = {
     "gemm_4x8_fp32_published[p192]": "early-read",
     "gemm_4x8_fp32_published[p196]": "missing-sy",
     "gemm_4x8_fp32_published[p198]": "full-footprint",
+    "gemm_8x4_fp32_published[p167]": "source-overwrite",
+    "gemm_8x4_fp32_published[second-a-sync]": "source-overwrite",
+    "gemm_8x8_fp32_published[p168]": "source-overwrite",
+    "gemm_8x8_fp32_published[p169]": "source-overwrite",
+    "gemm_8x8_fp32_published[second-a-sync]": "source-overwrite",
 }
 """What the checker finds first. Published as wrong are p187 and p196, as a hang p198; the others were right
 on hardware with coordinates younger than 6 slots, so that rule of Mesa's is safe rather than exact."""

@@ -315,11 +315,11 @@ def texels(
     return plan.place("acc", f"r{acc}.x", 4 * rows * cols)
 
 
-def low_state(plan: RegisterPlan) -> RegisterPlan:
-    """Loop state where the half kernels have it."""
+def low_state(plan: RegisterPlan, following: str = "r0.x") -> RegisterPlan:
+    """Loop state where the half kernels have it; ``following`` is the next counter."""
     for name, at in (("ky", "r6.y"), ("k4", "r6.z"), ("row", "r7.x"), ("col", "r7.y")):
         plan = plan.place(name, at, 1)
-    return plan.place("next", "r0.x", 1, over=("b0",))
+    return plan.place("next", following, 1, over=("b0",))
 
 
 def state(plan: RegisterPlan, vec: str) -> RegisterPlan:
@@ -329,13 +329,14 @@ def state(plan: RegisterPlan, vec: str) -> RegisterPlan:
     return plan.place("next", "r0.x", 1, over=("b0",))
 
 
-def over_texels(plan: RegisterPlan) -> RegisterPlan:
+def over_texels(plan: RegisterPlan, rows: int = ROWS) -> RegisterPlan:
     """What prologue and epilogue need, over everything but the accumulators and the place."""
     dead = tuple(block.name for block in plan.blocks if block.name not in ("acc", "row", "col"))
     plan = plan.place("scratch", "r1.x", 4, over=dead)
     dead = (*dead, "scratch")
-    plan = plan.place("addresses", "r0.x", 2 * ROWS, over=dead).place("carries", "r2.x", ROWS, over=dead)
-    return plan.place("offsets", "r3.x", 2, over=dead)
+    plan = plan.place("addresses", "r0.x", 2 * rows, over=dead)
+    plan = plan.place("carries", f"r{rows // 2}.x", rows, over=dead)
+    return plan.place("offsets", f"r{rows // 2 + rows // 4}.x", 2, over=dead)
 
 
 def declare(name: str, options: type[Published], build: Callable[[Any], Build], rows: Cases) -> Kernel:

@@ -234,9 +234,9 @@ def _cases(rows: int, ncols: int, k: int = 36) -> tuple[Case, ...]:
         Case("wide", dict(m=m, n=2 * n, k=8)),
         Case("tall", dict(m=3 * m, n=n, k=20)),
         Case("one-step", dict(m=m, n=n, k=4)),
-        Case("unroll", dict(m=m, n=n, k=44, k_unroll=4)),
+        Case("unroll", dict(m=m, n=n, k=28, k_unroll=2)),
         Case("own-pairs", dict(m=m, n=n, k=k, own_pairs=True)),
-        Case("own-pairs-unroll", dict(m=m, n=2 * n, k=44, own_pairs=True, k_unroll=2)),
+        Case("own-pairs-unroll", dict(m=m, n=2 * n, k=28, own_pairs=True, k_unroll=2)),
         Case("thread128", dict(m=m, n=n, k=k, thread128=True)),
         Case("threads-64", dict(m=2 * rows, n=n, k=k, threads=64)),
         Case("image-store", dict(m=m, n=n, k=k, image_store=True)),
@@ -251,13 +251,27 @@ _ORDERED = tuple(
     if order != "kk_col_row"
 )
 
+
+def _banks(rows: int, ncols: int) -> tuple[Case, ...]:
+    """Columns in turn, in the registers of one."""
+    m, n = 4 * rows, 128 * ncols
+    return (
+        Case("one-bank", dict(m=m, n=n, k=36, preload_b=False)),
+        Case("one-bank-unroll", dict(m=m, n=2 * n, k=28, preload_b=False, k_unroll=2)),
+        Case("one-bank-image", dict(m=m, n=n, k=20, preload_b=False, image_store=True)),
+    )
+
+
+_N1024 = Case("n1024", {})
+
 KERNELS = (
     _declare(
         4,
         1,
         (
-            Case("n1024", {}),
+            _N1024,
             *_cases(4, 1),
+            Case("unroll-4", dict(m=16, n=128, k=44, k_unroll=4)),
             Case("scalar-mad", dict(m=16, n=128, k=36, scalar_mad=True)),
             Case("interleaved", dict(m=16, n=128, k=36, interleaved_a=True)),
         ),
@@ -266,12 +280,18 @@ KERNELS = (
         4,
         2,
         (
-            Case("n1024", {}),
+            _N1024,
             *_cases(4, 2),
             *_ORDERED,
-            Case("one-bank", dict(m=16, n=256, k=36, preload_b=False)),
+            *_banks(4, 2),
             Case("interleaved", dict(m=16, n=256, k=36, interleaved_a=True, k_unroll=2)),
             Case("interleaved-one-bank", dict(m=16, n=256, k=20, interleaved_a=True, preload_b=False)),
         ),
     ),
+    _declare(4, 3, (*_cases(4, 3), *_banks(4, 3))),
+    _declare(4, 4, (*_cases(4, 4), *_banks(4, 4))),
+    _declare(5, 2, (*_cases(5, 2), *_banks(5, 2))),
+    _declare(6, 2, (*_cases(6, 2), *_banks(6, 2))),
+    _declare(8, 1, (_N1024, *_cases(8, 1))),
+    _declare(8, 2, (_N1024, *_cases(8, 2), *_banks(8, 2))),
 )
