@@ -118,18 +118,21 @@ class Form:
         self._read(draft, names, match)
         if self.operands == (REST,):
             operands = [", ".join(operands)] if operands else []
-        slots = [slot for slot in self._slots if slot[1] or slot[0].pattern]
-        optional = sum(slot[0].fullmatch("") is not None for slot in slots)
-        if not len(slots) - optional <= len(operands) <= len(slots):
+        if len(operands) != len(self.operands):
             raise EncodeError(
-                f"{mnemonic} with {len(operands)} operands; it takes {len(slots)}: {', '.join(self.operands)}"
+                f"{mnemonic} with {len(operands)} operands; it takes {len(self.operands)}: {self.usage}"
             )
-        for (slot, names), text in zip(slots, operands, strict=False):
-            found = slot.fullmatch(text)
+        for (pattern, names), text in zip(self._slots, operands, strict=True):
+            found = pattern.fullmatch(text)
             if found is None:
-                raise EncodeError(f"{mnemonic}: operand {text!r} does not fit; write {self.operands}")
+                raise EncodeError(f"{mnemonic}: operand {text!r} does not fit; write {self.usage}")
             self._read(draft, names, found)
         return True
+
+    @property
+    def usage(self) -> str:
+        """The operands by name, as in ``dst, src1, src2``."""
+        return ", ".join(self.operands).translate({ord("{"): None, ord("}"): None}) or "none"
 
     def _read(self, draft: Draft, names: list[str], match: re.Match[str]) -> None:
         groups = iter(match.groups())
@@ -151,16 +154,33 @@ FLAG_TEXT: Mapping[str, Callable[[Instr], str]] = {
     "eq": lambda i: "(eq)" if i.get("eq") else "",
     "rpt": lambda i: f"(rpt{i.rpt})" if i.rpt else "",
     "nop": lambda i: f"(nop{i.nop}) " if i.nop else "",
-    "nops": lambda i: f"(nop{i.nop}) ",
 }
 """The flags before a mnemonic."""
 
 # ---- tokens
 
 
-def number(name: str, show: Callable[[int], str] = str) -> Token:
+def sets(name: str, value: Callable[[str], int]) -> Callable[[Draft, str], None]:
+    """A reader that sets the attribute ``name``."""
+
+    def read(draft: Draft, text: str) -> None:
+        draft.attrs[name] = value(text)
+
+    return read
+
+
+def takes(index: int) -> Callable[[Draft, str], None]:
+    """A reader of source ``index``."""
+
+    def read(draft: Draft, text: str) -> None:
+        draft.srcs[index] = parse_operand(text)
+
+    return read
+
+
+def number(name: str) -> Token:
     """The attribute ``name`` as a decimal number."""
-    return Token(r"\d+", lambda i: show(i[name]), lambda d, t: d.attrs.__setitem__(name, int(t)))
+    return Token(r"\d+", lambda i: str(i[name]), sets(name, int))
 
 
 def choice(name: str, names: Mapping[int, str]) -> Token:
@@ -172,7 +192,7 @@ def choice(name: str, names: Mapping[int, str]) -> Token:
     return Token(
         pattern,
         lambda i: names.get(i[name], str(i[name])),
-        lambda d, t: d.attrs.__setitem__(name, values[t] if t in values else int(t)),
+        sets(name, lambda text: values[text] if text in values else int(text)),
     )
 
 
@@ -181,7 +201,7 @@ def flag(name: str, word: str) -> Token:
     return Token(
         f"(?:{re.escape(word)})?",
         lambda i: word if i.get(name) else "",
-        lambda d, t: d.attrs.__setitem__(name, int(bool(t))),
+        sets(name, lambda text: int(bool(text))),
     )
 
 
@@ -198,7 +218,7 @@ def source(index: int, *, zero: bool = False, repeat_under_nop: bool = True) -> 
         shown = None if repeat_under_nop or not instr.nop else False
         return operand_text(operand, shown, zero)
 
-    return Token(ANY, show, lambda d, t: d.srcs.__setitem__(index, parse_operand(t)))
+    return Token(ANY, show, takes(index))
 
 
 def plain(index: int, *, half: bool = True) -> Token:
@@ -208,7 +228,7 @@ def plain(index: int, *, half: bool = True) -> Token:
         operand = instr.srcs[index]
         return raw_register(operand.value) if not half else register_text(operand.value, operand.half)
 
-    return Token(ANY, show, lambda d, t: d.srcs.__setitem__(index, parse_operand(t)))
+    return Token(ANY, show, takes(index))
 
 
 def raw_register(number: int) -> str:
@@ -236,7 +256,7 @@ def further(name: str) -> Token:
         assert instr.dst is not None
         return register_text(instr[name], instr.dst.half)
 
-    return Token(ANY, show, lambda d, t: d.attrs.__setitem__(name, parse_operand(t).value))
+    return Token(ANY, show, sets(name, lambda text: parse_operand(text).value))
 
 
 def offset(name: str = "offset") -> Token:
@@ -244,7 +264,7 @@ def offset(name: str = "offset") -> Token:
     return Token(
         r"(?:[+-]\d+)?",
         lambda i: f"{i[name]:+d}" if i[name] else "",
-        lambda d, t: d.attrs.__setitem__(name, int(t or 0)),
+        sets(name, lambda text: int(text or 0)),
     )
 
 
@@ -256,7 +276,7 @@ def either(index: int) -> Token:
         operand = instr.srcs[index]
         return str(operand.value) if operand.kind.value == "imm" else raw_register(operand.value)
 
-    return Token(pattern, show, lambda d, t: d.srcs.__setitem__(index, parse_operand(t)))
+    return Token(pattern, show, takes(index))
 
 
 def slot(name: str = "slot") -> Token:

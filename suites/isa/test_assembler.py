@@ -139,7 +139,7 @@ def test_comments_and_blank_lines() -> None:
 ERRORS = [
     ("frobnicate r0.x", "line 1: mnemonic 'frobnicate' is unknown"),
     ("add.ff r0.x, r1.x, r2.x", "did you mean add.f"),
-    ("add.f r0.x, r1.x", "line 1: add.f with 2 operands; it takes 3: {dst}, {src1}, {src2}"),
+    ("add.f r0.x, r1.x", "line 1: add.f with 2 operands; it takes 3: dst, src1, src2"),
     ("add.f r0.x, r1.x, hr2.x",
      "line 1: add.f with half and full sources (r1.x, hr2.x); all must have one width"),
     ("add.u r0.x, r1.x, 1024",
@@ -188,7 +188,7 @@ ERRORS = [
      "line 1: shfl: shuffle is 4, which has no meaning; choose one of 1, 2, 3, 6, 7"),
     ("dp4acc.mixed.low r0.x, r1.x, r2.x, c0.x",
      "line 1: dp4acc takes no constants; move it to a register"),
-    ("br p1.x, #3", "line 1: br: operand 'p1.x' does not fit"),
+    ("br p1.x, #3", "line 1: br: operand 'p1.x' does not fit; write p1, target"),
     ("loop:\nloop:", "line 2: label 'loop' is set twice, at 0 and 0"),
 ]  # fmt: skip
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.fields import Field, Fixed, Layout
-from pytest_qcom.isa.form import Draft, Form, Token, attributes, number
+from pytest_qcom.isa.form import Draft, Form, Token, attributes, number, sets
 from pytest_qcom.isa.instruction import Flow, Instr, Latency, Op, Unsupported
 from pytest_qcom.isa.registers import COMPONENTS
 
@@ -54,9 +54,7 @@ def _predicate(n: int) -> Token:
 
 
 _TOKENS = {
-    "target": Token(
-        r"#-?\d+", lambda i: f"#{i['target']}", lambda d, t: d.attrs.__setitem__("target", int(t[1:]))
-    ),
+    "target": Token(r"#-?\d+", lambda i: f"#{i['target']}", sets("target", lambda text: int(text[1:]))),
     "p1": _predicate(1),
     "p2": _predicate(2),
 }
@@ -131,7 +129,7 @@ def _getlast() -> Op:
     width = Token(
         r"\d+",
         lambda i: str(2 << i["width"]),
-        lambda d, t: d.attrs.__setitem__("width", int(t).bit_length() - 2),
+        sets("width", lambda text: int(text).bit_length() - 2),
     )
 
     form = replace(base, mnemonic="getlast.w{width}", tokens={**_TOKENS, "width": width})

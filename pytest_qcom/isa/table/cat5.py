@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.fields import Field, Fixed, Layout, bad_bits
-from pytest_qcom.isa.form import TYPES, Draft, Form, Token, attributes
+from pytest_qcom.isa.form import TYPES, Draft, Form, Token, attributes, sets
 from pytest_qcom.isa.instruction import (
     Effect,
     Instr,
@@ -306,7 +306,7 @@ def _tokens(shape: _Shape) -> dict[str, Token]:
         "width": Token(
             r"\d+",
             lambda i: str(2 << i["cluster"]),
-            lambda d, t: d.attrs.__setitem__("cluster", int(t).bit_length() - 2),
+            sets("cluster", lambda text: int(text).bit_length() - 2),
         ),
     }
 
