@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SESSION = pytest.StashKey[Session]()
 SEED = pytest.StashKey[int]()
+NODE_ID = pytest.StashKey[str]()
 PROBLEM = pytest.StashKey[str]()
 TARGET = "kernel_target"
 
@@ -101,6 +102,10 @@ def pytest_benchmark_generate_machine_info(config: pytest.Config) -> dict[str, s
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_commit_info(commit_info: dict[str, Any]) -> None:
     commit_info["versions"] = versions()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.stash[NODE_ID] = item.nodeid  # pytest-xdist may append a group to it later
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -182,7 +187,7 @@ def random_generator(node: pytest.Item) -> np.random.Generator:
 
     from pytest_qcom.inputs import seed
 
-    node.stash[SEED] = seed(node.nodeid, node.config.stash[SESSION].settings.seed)
+    node.stash[SEED] = seed(node.stash[NODE_ID], node.config.stash[SESSION].settings.seed)
     return np.random.default_rng(node.stash[SEED])
 
 

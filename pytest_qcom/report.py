@@ -60,4 +60,7 @@ def header(name: str, chip: str, mode: str, hazards: str, baseline: str) -> str:
 
 def seed_note(seed: int, session_seed: int) -> str:
     """What a failed test with random inputs prints."""
-    return f"random inputs drawn with seed {seed:#018x} (from the node id and --qcom-seed {session_seed})"
+    return (
+        f"random inputs drawn with seed {seed:#018x} (from the node id and --qcom-seed {session_seed}); "
+        f"qcom run takes it as --seed"
+    )

@@ -110,7 +110,7 @@ class Entry:
         return opened(self, hazards)
 
 
-BUILT_IN = (Entry("virtual", "virtual"), Entry("local", "local"))
+BUILT_IN: tuple[Entry, ...] = (Entry("virtual", "virtual"), Entry("local", "local"))
 
 
 def known(project: Path) -> dict[str, Entry]:

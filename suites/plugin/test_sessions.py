@@ -129,7 +129,8 @@ def test_bad_option(run: Run, arguments: list[str], words: str) -> None:
 def test_failing_test_prints_its_seed(run: Run) -> None:
     result = run("--qcom-seed", "7", test=DRAW.format(passes=False))
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r"random inputs drawn with seed 0x[0-9a-f]{16} \(from .* --qcom-seed 7\)"])
+    words = r"random inputs drawn with seed 0x[0-9a-f]{16} \(from .* --qcom-seed 7\); qcom run .*"
+    result.stdout.re_match_lines([words])
 
 
 def test_passing_test_prints_no_seed(run: Run) -> None:
@@ -145,9 +146,11 @@ def test_seed_decides_what_is_drawn(run: Run) -> None:
     assert first != other
 
 
-def test_workers_draw_the_same(run: Run) -> None:
-    alone = drawn(run(test=DRAW.format(passes=False)))
-    assert drawn(run("-n", "2")) == alone
+@pytest.mark.parametrize("workers", [["-n", "2"], ["-n", "2", "--dist", "loadgroup"]])
+def test_workers_draw_the_same(run: Run, workers: list[str]) -> None:
+    test = "import pytest\n@pytest.mark.xdist_group('one')" + DRAW.format(passes=False)
+    alone = drawn(run(test=test))
+    assert drawn(run(*workers)) == alone
 
 
 def test_device_is_reset_after_each_test(desk: Run) -> None:
@@ -189,7 +192,7 @@ def test_package_without_its_metadata_loads_the_plugin_too(pytester: pytest.Pyte
     pytester.makepyfile(test_made=DRAW.format(passes=False))
     result = pytester.runpython(pytester.makepyfile(bare=script))
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["random inputs drawn with seed * --qcom-seed 3)"])
+    result.stdout.fnmatch_lines(["random inputs drawn with seed * --qcom-seed 3); *"])
     assert os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") is None
 
 
