@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pytest_qcom.chip import A630
@@ -23,6 +24,7 @@ _VEC4 = 16
 _UNIT = A630.memories.instruction_unit.value
 _CONSTANT_BYTES = A630.memories.constant_vec4.value * _VEC4
 _INSTRUCTION_BYTES = A630.code.bytes_per_instruction.value
+_REMEMBERED = 4096
 _LINEAR_2D = 1  # A6XX_TEX_2D
 TEXEL_BYTES = {
     form: {0x30: 4, 0x60: 8, 0x80: 16}[form.value & 0xF0] for form in Format
@@ -57,6 +59,8 @@ class State:
         self.constants = bytearray(_CONSTANT_BYTES)
         self.constant_vec4 = 0  # loaded since the last reset
         self.loads: dict[Block, _Load] = {}
+        self.images: dict[tuple[str, tuple[int, ...]], Image] = {}  # descriptors decoded before
+        self.reports: dict[tuple[int, ...], list[Finding]] = {}  # register values reported on before
         self._values: dict[int, int] = {}
         self._fresh: set[int] = set()  # registers written since the last launch
 
@@ -183,7 +187,7 @@ def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch
         linear_local_id_regid=state.field(wave, "LINEARLOCALIDREGID"),
     )
     _check_limits(state, dispatch)
-    _report(state, dispatch)
+    _report(state)
     return dispatch
 
 
@@ -295,7 +299,18 @@ def _descriptors(state: State, base: regs.Word, count: int, what: str, block: Bl
 
 
 def _image(state: State, words: tuple[int, ...], what: str) -> Image:
-    """One descriptor, held against what the chip and the virtual device allow."""
+    """One descriptor, held against what the chip allows, and its memory against what is mapped."""
+    image = state.images.get((what, words))
+    if image is None:
+        if len(state.images) >= _REMEMBERED:
+            state.images.clear()
+        image = state.images[what, words] = _decode_image(state, words, what)
+    size = (image.height - 1) * image.pitch + image.width * TEXEL_BYTES[image.format]
+    state.memory.check(image.address, size, f"{what} of {image.width}x{image.height} texels")
+    return image
+
+
+def _decode_image(state: State, words: tuple[int, ...], what: str) -> Image:
     for word, value in zip(regs.DESCRIPTOR, words, strict=False):
         if value & ~word.defined:
             bits = value & ~word.defined
@@ -326,11 +341,11 @@ def _image(state: State, words: tuple[int, ...], what: str) -> Image:
         swizzle = (0, 1, 2, 3)  # of a UAV the field is not used and stands at 0
     address = field(4, "BASE_LO") | field(5, "BASE_HI") << 32
     image = Image(address, field(1, "WIDTH"), field(1, "HEIGHT"), field(2, "PITCH"), form, swizzle)
-    _check_image(state, image, what)
+    _check_image(image, what)
     return image
 
 
-def _check_image(state: State, image: Image, what: str) -> None:
+def _check_image(image: Image, what: str) -> None:
     limits, texel = A630.images, TEXEL_BYTES[image.format]
     title = f"{what} of {image.width}x{image.height} texels"
     if not 0 < image.width <= limits.side.value or not 0 < image.height <= limits.side.value:
@@ -349,8 +364,6 @@ def _check_image(state: State, image: Image, what: str) -> None:
         )
     if max(image.swizzle) > 5:
         raise LaunchError(f"{title} with swizzle {image.swizzle}: 0 to 5 exist; correct the descriptor")
-    size = (image.height - 1) * image.pitch + image.width * texel
-    state.memory.check(image.address, size, title)
 
 
 def register_cost(dispatch: Dispatch) -> int:
@@ -390,49 +403,75 @@ def _check_limits(state: State, dispatch: Dispatch) -> None:
         state.memory.check(dispatch.private_base, total, "private memory")
 
 
-def _report(state: State, dispatch: Dispatch) -> None:
+def _report(state: State) -> None:
     """Findings that show only when all of a launch's registers are known."""
-    _report_constants(state)
-    _report_stack(state)
-    _report_counts(state)
+    key = (
+        *(state.word(word) for word in _REPORTED),
+        *(state.units(block) for block in Block),
+        state.constant_vec4,
+        state.memory.available(state.address(regs.SP_CS_PVT_MEM_BASE)),
+    )
+    if key not in state.reports:
+        if len(state.reports) >= _REMEMBERED:
+            state.reports.clear()
+        state.reports[key] = [
+            *_constant_length(state),
+            *_stack_offset(state),
+            *_counts(state),
+            *_sizes(state),
+        ]
+    for finding in state.reports[key]:
+        state.findings.add(finding)
+
+
+_REPORTED = (
+    regs.SP_CS_CONST_CONFIG,
+    regs.SP_CS_PVT_MEM_STACK_OFFSET,
+    regs.SP_CS_CONFIG,
+    regs.SP_CS_TSIZE,
+    regs.SP_CS_USIZE,
+    regs.SP_CS_CNTL_0,
+    regs.SP_CS_WGE_CNTL,
+    regs.SP_CS_INSTR_SIZE,
+)
+
+
+def _sizes(state: State) -> Iterator[Finding]:
     control, wave = state.word(regs.SP_CS_CNTL_0), state.field(regs.SP_CS_WGE_CNTL, "THREADSIZE")
-    if regs.SP_CS_CNTL_0.get(control, "THREADSIZE") != wave:
-        field = regs.SP_CS_CNTL_0["THREADSIZE"]
+    field = regs.SP_CS_CNTL_0["THREADSIZE"]
+    if field.get(control) != wave:
         why = "differs from SP_CS_WGE_CNTL.THREADSIZE, which it must match"
-        needed = control & ~field.mask | field.put(wave)
-        state.findings.add(Finding("SP_CS_CNTL_0", "THREADSIZE", control, needed, why))
+        yield Finding("SP_CS_CNTL_0", "THREADSIZE", control, control & ~field.mask | field.put(wave), why)
     size = state.field(regs.SP_CS_INSTR_SIZE, "UNITS")
     cache = A630.memories.instruction_preload.value // _UNIT
     if size > cache:
         why = f"preloads more than the instruction cache, {cache} units of {_UNIT} bytes"
-        state.findings.add(Finding("SP_CS_INSTR_SIZE", "UNITS", size, cache, why))
+        yield Finding("SP_CS_INSTR_SIZE", "UNITS", size, cache, why)
 
 
-def _report_constants(state: State) -> None:
+def _constant_length(state: State) -> Iterator[Finding]:
     config = regs.SP_CS_CONST_CONFIG
     value = state.word(config)
     length = config.get(value, "CONSTLEN")
     if length < state.constant_vec4:
-        enabled = config["ENABLED"].mask
-        needed = enabled | config["CONSTLEN"].put(state.constant_vec4)
+        needed = config["ENABLED"].mask | config["CONSTLEN"].put(state.constant_vec4)
         why = f"declares {length} vec4 of constants, {state.constant_vec4} are loaded"
-        state.findings.add(Finding(config.name, "CONSTLEN", value, needed, why))
+        yield Finding(config.name, "CONSTLEN", value, needed, why)
 
 
-def _report_stack(state: State) -> None:
+def _stack_offset(state: State) -> Iterator[Finding]:
     register = regs.SP_CS_PVT_MEM_STACK_OFFSET
-    value = state.word(register)
-    field = register["OFFSET"]
+    value, field = state.word(register), register["OFFSET"]
     available = state.memory.available(state.address(regs.SP_CS_PVT_MEM_BASE))
     offset = value << field.shift
     if offset > available:
         # The value is in bytes if that lies in the private memory.
         needed = field.put(value) if value <= available else None
         why = f"puts the call stack {offset} bytes into private memory of {available} bytes"
-        state.findings.add(Finding(register.name, "OFFSET", value, needed, why))
+        yield Finding(register.name, "OFFSET", value, needed, why)
 
 
-def _report_counts(state: State) -> None:
+def _counts(state: State) -> Iterator[Finding]:
     config = state.word(regs.SP_CS_CONFIG)
     for name, block in (("NTEX", Block.TEXTURES), ("NSAMP", Block.SAMPLERS), ("NUAV", Block.UAVS)):
         field, loaded = regs.SP_CS_CONFIG[name], state.units(block)
@@ -441,21 +480,17 @@ def _report_counts(state: State) -> None:
             why = (
                 f"brings {loaded} of {declared} texture descriptors; the rest come from SP_CS_TEXMEMOBJ_BASE"
             )
-            state.findings.add(
-                Finding("CP_LOAD_STATE6", "NUM_UNIT of textures", loaded, declared, why, harmless=True)
-            )
+            yield Finding("CP_LOAD_STATE6", "NUM_UNIT of textures", loaded, declared, why, harmless=True)
         elif declared != loaded:
             why = f"declares {declared} slots, {loaded} are loaded"
             fits = loaded << field.low <= field.mask
             needed = (config & ~field.mask) | loaded << field.low if fits else None
-            state.findings.add(Finding("SP_CS_CONFIG", name, config, needed, why))
+            yield Finding("SP_CS_CONFIG", name, config, needed, why)
     for word, used in ((regs.SP_CS_TSIZE, "NTEX"), (regs.SP_CS_USIZE, "NUAV")):
-        count = regs.SP_CS_CONFIG.get(config, used)
-        if state.field(word, "COUNT") < count:
+        count, reserved = regs.SP_CS_CONFIG.get(config, used), state.field(word, "COUNT")
+        if reserved < count:
             why = f"is less than the {count} slots of SP_CS_CONFIG.{used}"
-            state.findings.add(Finding(word.name, "COUNT", state.word(word), count, why))
-        elif state.field(word, "COUNT") > max(count, 1):
+            yield Finding(word.name, "COUNT", state.word(word), count, why)
+        elif reserved > max(count, 1):
             why = f"is more than the {count} slots of SP_CS_CONFIG.{used}"
-            state.findings.add(
-                Finding(word.name, "COUNT", state.word(word), max(count, 1), why, harmless=True)
-            )
+            yield Finding(word.name, "COUNT", state.word(word), max(count, 1), why, harmless=True)

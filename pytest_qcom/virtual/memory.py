@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import GpuFault
 
+_HIGHEST = 1 << 64
 _REMEMBERED = 64  # freed buffers that a message can still name
 
 
@@ -45,6 +46,7 @@ class Memory:
         self._buffers: list[Buffer] = []  # by address, then by number
         self._freed: deque[Buffer] = deque(maxlen=_REMEMBERED)
         self._count = 0
+        self._spans: list[tuple[int, int]] | None = None  # the table as disjoint ranges, when last asked for
         self._ranges: NDArray[np.uint64] | None = None
 
     def map(self, address: int, size: int, name: str = "") -> Buffer:
@@ -55,7 +57,7 @@ class Memory:
             if old.address < buffer.end and address < old.end:
                 self._freed.remove(old)
         bisect.insort(self._buffers, buffer, key=lambda entry: (entry.address, entry.number))
-        self._ranges = None
+        self._spans = self._ranges = None
         return buffer
 
     def unmap(self, buffer: Buffer) -> None:
@@ -63,7 +65,7 @@ class Memory:
         current = next(entry for entry in self._buffers if entry.number == buffer.number)
         self._buffers.remove(current)
         self._freed.append(current)
-        self._ranges = None
+        self._spans = self._ranges = None
 
     def limit(self, address: int, size: int, name: str = "") -> None:
         """Narrows the buffer at ``address`` to ``size`` bytes and names it.
@@ -76,7 +78,7 @@ class Memory:
         for index, buffer in enumerate(self._buffers):
             if buffer.address == address and buffer.size >= size:
                 self._buffers[index] = replace(buffer, size=size, name=name or buffer.name)
-                self._ranges = None
+                self._spans = self._ranges = None
                 return
         raise GpuFault(
             f"{size} bytes at {address:#x}: no buffer of that size starts there; allocate it first"
@@ -90,23 +92,26 @@ class Memory:
     def ranges(self) -> NDArray[np.uint64]:
         """Disjoint mapped ranges, shape (n, 2), sorted: start and first address behind. Read-only."""
         if self._ranges is None:
-            merged: list[list[int]] = []
-            for buffer in self._buffers:
-                if merged and buffer.address < merged[-1][1]:
-                    merged[-1][1] = max(merged[-1][1], buffer.end)
-                else:
-                    merged.append([buffer.address, buffer.end])
-            self._ranges = np.array(merged, dtype=np.uint64).reshape(-1, 2)
+            self._ranges = np.array(self._merged(), dtype=np.uint64).reshape(-1, 2)
             self._ranges.setflags(write=False)
         return self._ranges
 
+    def _merged(self) -> list[tuple[int, int]]:
+        if self._spans is None:
+            spans: list[tuple[int, int]] = []
+            for buffer in self._buffers:
+                if spans and buffer.address < spans[-1][1]:
+                    spans[-1] = (spans[-1][0], max(spans[-1][1], buffer.end))
+                else:
+                    spans.append((buffer.address, buffer.end))
+            self._spans = spans
+        return self._spans
+
     def available(self, address: int) -> int:
         """Mapped bytes from ``address`` on, without a gap; 0 when it is not mapped."""
-        ranges = self.ranges()
-        if not 0 <= address < 1 << 64:
-            return 0
-        index = int(np.searchsorted(ranges[:, 0], np.uint64(address), side="right")) - 1
-        return max(0, int(ranges[index, 1]) - address) if index >= 0 else 0
+        spans = self._merged()
+        index = bisect.bisect_right(spans, (address, _HIGHEST)) - 1
+        return max(0, spans[index][1] - address) if index >= 0 else 0
 
     def contains(self, address: int, size: int) -> bool:
         """Whether all of ``size`` bytes at ``address`` are mapped."""

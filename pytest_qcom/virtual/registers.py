@@ -7,23 +7,22 @@ value divided by ``2 ** shift``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Bits ``low`` to ``high`` of a word; the value is stored shifted right by ``shift``."""
+    """Bits ``low`` to ``high`` of a word, its ``mask``; the value is stored shifted right by ``shift``."""
 
     name: str
     low: int
     high: int
     shift: int = 0
+    mask: int = field(init=False)
 
-    @property
-    def mask(self) -> int:
-        """The field's bits within its word."""
-        return (1 << (self.high + 1)) - (1 << self.low)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask", (1 << (self.high + 1)) - (1 << self.low))
 
     def get(self, word: int) -> int:
         """The value in ``word``, with the shift undone."""
@@ -39,34 +38,31 @@ class Word:
     """A 32-bit register or a dword of a packet or descriptor. No fields: the word is one value.
 
     ``trigger`` marks a register whose write is an action, so that a later write does not replace it.
+    ``defined`` are the bits that the database defines.
     """
 
     name: str
     address: int
     fields: tuple[Field, ...] = ()
     trigger: bool = False
+    defined: int = field(init=False)
+    _by_name: Mapping[str, Field] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        bits = sum(entry.mask for entry in self.fields) if self.fields else 0xFFFFFFFF
+        object.__setattr__(self, "defined", bits)
+        object.__setattr__(self, "_by_name", {entry.name: entry for entry in self.fields})
 
     def get(self, word: int, field: str) -> int:
         """The value of ``field`` in ``word``, with its shift undone."""
-        return self[field].get(word)
+        return self._by_name[field].get(word)
 
     def __getitem__(self, name: str) -> Field:
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(name)
-
-    @property
-    def defined(self) -> int:
-        """The bits that the database defines."""
-        mask = 0
-        for field in self.fields:
-            mask |= field.mask
-        return mask if self.fields else 0xFFFFFFFF
+        return self._by_name[name]
 
 
 def _word(name: str, address: int, *fields: tuple[str, int, int] | tuple[str, int, int, int]) -> Word:
-    return Word(name, address, tuple(Field(*field) for field in fields))
+    return Word(name, address, tuple(Field(*entry) for entry in fields))
 
 
 def _bytes(*names: str) -> tuple[tuple[str, int, int], ...]:
