@@ -55,6 +55,7 @@ class Clocks:
     """Clocks of the GPU."""
 
     core: Fact[float]
+    top: Fact[float]
     always_on: Fact[float]
 
 
@@ -251,6 +252,12 @@ A630 = Chip(
     clocks=Clocks(
         core=_inferred(
             675e6, "Hz", "345.6 GFLOPS = 512 flop/cycle x 675 MHz exactly (MAD throughput of THREAD64)"
+        ),
+        top=Fact(
+            710e6,
+            "Hz",
+            "Linux, sdm845.dtsi, gpu_opp_table: the highest operating point",
+            Certainty.DOCUMENTED,
         ),
         always_on=_documented(19.2e6, "Hz", "a6xx CP_ALWAYS_ON_COUNTER; tinygrad divides by it"),
     ),

@@ -1,0 +1,175 @@
+"""The path that one wave takes, and what it samples on the way, without running the whole program.
+
+Only what steers a wave is computed, on the numpy reference of the instruction table: the instructions from
+which branches, coordinates and addresses follow. Everything else, loaded values too, is taken as zero. Where
+fibers part, the path is that of the first fiber.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.analysis.graph import flow
+from pytest_qcom.analysis.occupancy import Launch
+from pytest_qcom.errors import GpuHang
+from pytest_qcom.isa.access import reads, writes
+from pytest_qcom.isa.instruction import Flow, Instr, Kind, Load, Sample, Store
+from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.reference import Registers, execute
+from pytest_qcom.isa.registers import NO_REGISTER, PREDICATE, Reg
+
+_REGISTERS = 4 * 64
+_BUDGET = 2_000_000  # instructions of one wave
+
+
+class Steering(Launch, Protocol):
+    """A launch with what steers its waves. A dispatch of the virtual device is one."""
+
+    @property
+    def constants(self) -> bytes: ...
+    @property
+    def group_id_regid(self) -> int: ...
+    @property
+    def local_size_regid(self) -> int: ...
+    @property
+    def group_offset_regid(self) -> int: ...
+    @property
+    def local_id_regid(self) -> int: ...
+    @property
+    def linear_local_id_regid(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One wave.
+
+    Attributes:
+        path: indices of the instructions executed, in order.
+        texels: for each sampling instruction, the distinct texels that its quads of fibers ask for, a wave,
+            mean over its executions.
+        active: fibers of the wave that the workgroup has.
+        lines: likewise the distinct runs of eight texels of a row, a wave.
+    """
+
+    path: tuple[int, ...]
+    active: int
+    texels: Mapping[int, float]
+    lines: Mapping[int, float]
+
+
+def trace(launch: Steering, program: Program, group: tuple[int, int, int] = (0, 0, 0)) -> Trace:
+    """The path of the first wave of workgroup ``group``.
+
+    Raises:
+        GpuHang: a path that does not end.
+    """
+    x, y, z = launch.local_size
+    fibers = 128 if launch.thread128 else 64
+    active = min(fibers, x * y * z)
+    registers = _launched(launch, fibers, group)
+    needed = steering(program)
+    path: list[int] = []
+    seen: dict[int, list[tuple[int, int]]] = {}
+    index = 0
+    while True:
+        instr = program.instrs[index]
+        path.append(index)
+        if len(path) > _BUDGET:
+            raise GpuHang(
+                f"trace of {len(program.instrs)} instructions: no end after {_BUDGET} of them", index=index
+            )
+        kind = flow(instr)
+        if kind is Flow.END:
+            break
+        if isinstance(instr.op.effect, Sample):
+            seen.setdefault(index, []).append(_texels(instr, registers, active))
+        elif index in needed and instr.op.cat in (1, 2, 3, 4):
+            execute(instr, registers)
+        index = program.target(index) if _taken(instr, kind, registers) else index + 1
+    means = {at: np.mean(np.array(counts), axis=0) for at, counts in seen.items()}
+    return Trace(
+        tuple(path),
+        active,
+        {at: float(mean[0]) for at, mean in means.items()},
+        {at: float(mean[1]) for at, mean in means.items()},
+    )
+
+
+def steering(program: Program) -> frozenset[int]:
+    """The instructions from which branches, coordinates and addresses follow."""
+    wanted: set[Reg] = set()
+    for instr in program.instrs:
+        data = len(instr.srcs) - 1 if isinstance(instr.op.effect, Store) else -1
+        if instr.op.cat == 0 or isinstance(instr.op.effect, Sample | Load | Store):
+            wanted.update(access.reg for access in reads(instr) if access.operand != data)
+    found: set[int] = set()
+    grown = True
+    while grown:
+        grown = False
+        for index, instr in enumerate(program.instrs):
+            if index not in found and any(access.reg in wanted for access in writes(instr)):
+                found.add(index)
+                wanted.update(access.reg for access in reads(instr))
+                grown = True
+    return frozenset(found)
+
+
+def _launched(launch: Steering, fibers: int, group: tuple[int, int, int]) -> Registers:
+    """The registers as the launch leaves them."""
+    full = np.zeros((_REGISTERS, fibers), np.uint32)
+    half = np.zeros((_REGISTERS, fibers), np.uint16)
+    constants = np.zeros(4096, np.uint32)
+    words = np.frombuffer(launch.constants[: len(launch.constants) // 4 * 4], np.uint32)[:4096]
+    constants[: len(words)] = words
+    x, y, _ = launch.local_size
+    lane = np.arange(fibers)
+    local = (lane % x, lane // x % y, lane // (x * y))
+    values: tuple[tuple[int, tuple[int | NDArray[np.int64], ...]], ...] = (
+        (launch.group_id_regid, group),
+        (launch.local_size_regid, launch.local_size),
+        (launch.group_offset_regid, tuple(g * s for g, s in zip(group, launch.local_size, strict=True))),
+        (launch.local_id_regid, local),
+        (launch.linear_local_id_regid, (lane,)),
+    )
+    for first, triple in values:
+        for number, value in enumerate(triple):
+            if first < NO_REGISTER:
+                full[first + number] = value
+    state = Registers(full, half, constants, np.zeros((4, fibers), bool), np.zeros((4, fibers), np.int16))
+    return state
+
+
+def _texels(instr: Instr, registers: Registers, active: int) -> tuple[int, int]:
+    """Distinct texels a quad, summed over the wave, and distinct runs of eight texels."""
+    coordinate = instr.srcs[0]
+    if coordinate.kind is not Kind.GPR:
+        return 0, 0
+    file = registers.half if coordinate.half else registers.full
+    x, y = (file[coordinate.value + axis, :active].astype(np.int64) for axis in range(2))
+    place = y << 32 | x
+    quads = np.sort(np.resize(place, (-(-active // 4), 4)), axis=1)
+    distinct = int((np.diff(quads, axis=1) != 0).sum()) + len(quads)
+    return distinct, len(np.unique(y << 32 | x >> 3))
+
+
+def _taken(instr: Instr, kind: Flow, registers: Registers) -> bool:
+    """Whether the first fiber takes the branch."""
+    if kind is Flow.JUMP:
+        return True
+    if kind in (Flow.BRANCH, Flow.ANY, Flow.ALL):
+        return _holds(instr, registers, "1")
+    if kind is Flow.BRANCH_OR:
+        return _holds(instr, registers, "1") or _holds(instr, registers, "2")
+    if kind is Flow.BRANCH_AND:
+        return _holds(instr, registers, "1") and _holds(instr, registers, "2")
+    return False
+
+
+def _holds(instr: Instr, registers: Registers, number: str) -> bool:
+    predicate = Reg(PREDICATE + instr["comp" + number])
+    return bool(registers.predicates[predicate.num - PREDICATE, 0]) != bool(instr["inv" + number])
