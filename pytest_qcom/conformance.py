@@ -36,7 +36,8 @@ class Outcome:
         wrong: elements beyond their bound, NaN included.
         max_abs, mean_abs: absolute error; NaN elements count as infinite. ``None`` where nothing is checked.
         output, index, got, expected, bound, ulp: the worst element, that is the one furthest beyond its
-            bound, or nearest to it; ``ulp`` is its error in units in the last place of the expected value.
+            bound, or nearest to it; ``ulp`` is its error in units in the last place of the expected value,
+            of an integer in ones.
     """
 
     ok: bool
@@ -223,7 +224,9 @@ def _compare(name: str, output: NDArray[Any], expected: NDArray[Any], bound: Any
     excess = error - allowed * (1 + _HEADROOM) - _HEADROOM * np.abs(expected)
     wrong = int((excess > 0).sum())
     place = np.unravel_index(int(excess.argmax()), excess.shape)
-    unit = 2.0 ** (_exponent(expected[place], output.dtype.name) - _MANTISSA[output.dtype.name])
+    unit = 1.0
+    if output.dtype.name in _MANTISSA:
+        unit = 2.0 ** (_exponent(expected[place], output.dtype.name) - _MANTISSA[output.dtype.name])
     return Outcome(
         ok=not wrong,
         checked=int(error.size),

@@ -32,7 +32,7 @@ class Device(Protocol):
         ...
 
     def image(self, array: NDArray[Any]) -> Tensor:
-        """A 2D image holding ``array`` of shape (height, width, 4), float16 or float32.
+        """A 2D image holding ``array`` of shape (height, width, 4), float16, float32 or uint32.
 
         Raises:
             LaunchError: wrong shape or dtype, unaligned pitch, larger than the chip's limit.

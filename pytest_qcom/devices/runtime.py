@@ -34,8 +34,12 @@ from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomErro
 from pytest_qcom.virtual import registers as regs
 from pytest_qcom.virtual.gpu import collector_paused
 
-_IMAGE_TYPES = {np.dtype(np.float16): dtypes.half, np.dtype(np.float32): dtypes.float}
-_IMAGE_NAMES = "float16 or float32"
+_IMAGE_TYPES = {
+    np.dtype(np.float16): dtypes.half,
+    np.dtype(np.float32): dtypes.float,
+    np.dtype(np.uint32): dtypes.uint,  # tinygrad's descriptor is the float one; 32-bit words pass unchanged
+}
+_IMAGE_NAMES = "float16, float32 or uint32"
 _SPEC = BufferSpec(cpu_access=True, nolru=True)
 _THREADSIZE = {
     regs.SP_CS_CNTL_0.address: (0, regs.SP_CS_CNTL_0["THREADSIZE"].mask),
@@ -154,7 +158,7 @@ class RuntimeDevice:
         return tensor
 
     def image(self, array: NDArray[Any]) -> Tensor:
-        """A 2D image holding ``array`` of shape (height, width, 4), float16 or float32.
+        """A 2D image holding ``array`` of shape (height, width, 4), float16, float32 or uint32.
 
         Raises:
             LaunchError: wrong shape or dtype, unaligned pitch, larger than the chip's limit.

@@ -11,7 +11,8 @@ from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER
 
-_LARGEST_IMAGE = 16384  # texels a side
+LARGEST_IMAGE = 16384
+"""Texels a side."""
 _ADDRESS_BYTES = 1 << 32  # what the 32-bit offset arithmetic of the epilogues reaches
 
 
@@ -23,9 +24,9 @@ def check_shape(name: str, shape: matmul.Shape) -> None:
     """
     if shape.k < 4 or shape.k % 4:
         raise KernelError(f"{name}: k is {shape.k}; a texel holds four of them, give a multiple of 4")
-    if max(shape.m, shape.k, shape.n // 4, shape.k // 4) > _LARGEST_IMAGE:
+    if max(shape.m, shape.k, shape.n // 4, shape.k // 4) > LARGEST_IMAGE:
         raise KernelError(
-            f"{name}: {shape.m} x {shape.n} x {shape.k} needs an image side beyond {_LARGEST_IMAGE} texels; "
+            f"{name}: {shape.m} x {shape.n} x {shape.k} needs an image side beyond {LARGEST_IMAGE} texels; "
             "give smaller m, n or k"
         )
     if 2 * shape.m * shape.n >= _ADDRESS_BYTES:

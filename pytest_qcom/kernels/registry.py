@@ -14,6 +14,7 @@ from pytest_qcom.kernels.families import (
     gemm_8xn_fp16,
     gemm_8xn_fp16_published,
     gemm_8xn_fp32_published,
+    gemm_dp4,
     gemm_rxc_fp32,
     texture_bw,
 )
@@ -27,6 +28,7 @@ FAMILIES = (
     gemm_rxc_fp32,
     gemm_4xn_fp32_published,
     gemm_8xn_fp32_published,
+    gemm_dp4,
     alu_peak,
     texture_bw,
 )

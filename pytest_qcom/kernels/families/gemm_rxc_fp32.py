@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Protocol
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import single
@@ -134,7 +135,18 @@ def epilogue(options: Options) -> Epilogue:
     return ImageStore() if options.image_store else RowMajor(element=4)
 
 
-def plan(tile: Tile, options: Options) -> RegisterPlan:
+class Form(Protocol):
+    """Which of the register plans."""
+
+    @property
+    def preload_b(self) -> bool: ...
+    @property
+    def own_pairs(self) -> bool: ...
+    @property
+    def interleaved_a(self) -> bool: ...
+
+
+def plan(tile: Tile, options: Form) -> RegisterPlan:
     """Texels of B and A, accumulators, counters; what only the start or the end needs lies over texels."""
     banks = tile.cols if options.preload_b else 1
     result = RegisterPlan()
@@ -173,7 +185,7 @@ def _over_texels(result: RegisterPlan, tile: Tile, dead: tuple[str, ...]) -> Reg
 
 
 def phases(
-    tile: Tile, options: Options, coordinates: Persistent | Counted
+    tile: Tile, options: Form, coordinates: Persistent | Counted
 ) -> tuple[Load | Multiply | Action, ...]:
     """A K step: columns that have registers at once, with the rows of A sampled before the first products."""
     rows, cols = tuple(range(tile.rows)), tuple(range(tile.cols))
