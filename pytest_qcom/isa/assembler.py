@@ -39,10 +39,12 @@ from pytest_qcom.isa.decoder import decode
 from pytest_qcom.isa.encoder import encode
 from pytest_qcom.isa.form import TYPES, Draft
 from pytest_qcom.isa.instruction import Instr, Op, Operand
+from pytest_qcom.isa.legality import violations
 from pytest_qcom.isa.operands import operand_text
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.isa.table import ALIASES, BY_NAME, OPS
+from pytest_qcom.isa.text import text
 
 Argument = str | int | Reg | Operand
 
@@ -146,7 +148,7 @@ class Assembler:
         """The program, labels resolved.
 
         Raises:
-            EncodeError: when a label is not set.
+            EncodeError: when a label is not set, or an instruction is one that the hardware cannot execute.
         """
         instrs = list(self.instrs)
         for index, name in self._jumps.items():
@@ -156,6 +158,9 @@ class Assembler:
                     f"labels are {', '.join(sorted(self.labels)) or 'none'}"
                 )
             instrs[index] = with_attributes(instrs[index], target=self.labels[name] - index)
+        for index, instr in enumerate(instrs):
+            for violation in violations(instr):
+                raise EncodeError(f"instruction {index} ({text(instr)}) {violation}", index=index)
         return Program(tuple(instrs))
 
     def _operand_text(self, operand: Argument) -> str:
