@@ -13,7 +13,7 @@ from pytest_qcom.isa.reference import Registers, execute
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import LANES, Tile, emit_place
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.stores import POINTER, RowMajor, emit_fiber_store
+from pytest_qcom.kernels.stores import POINTER, RowMajor, Stepped, emit_fiber_store
 from pytest_qcom.kernels.waits import insert_waits
 from pytest_qcom.kernels.writer import Writer
 
@@ -92,3 +92,30 @@ def test_fiber_order(base: int) -> None:
     assert size == 2
     expected = base + 8 * ((1000 * 7 + 5) * FIBERS + np.arange(FIBERS))
     np.testing.assert_array_equal(target, expected.astype(np.uint64))
+
+
+@pytest.mark.parametrize("base", BASES, ids=hex)
+@pytest.mark.parametrize("direct", [False, True])
+def test_stepped_loses_the_carry_of_further_columns(base: int, direct: bool) -> None:
+    """Column 1 lies 256 bytes on; where that crosses 4 GiB it is 4 GiB too low, unless ``direct``."""
+    width, group, tile = 4096, (3, 2), Tile(8, 2, 256)
+    w, registers = Writer(), plan(tile, half=True)
+    registers = registers.place("stage", "hr16.x", 32).place("step", "r20.x", 1).place("carry", "r20.y", 2)
+    emit_place(w, tile, registers["row"][0], registers["col"][0], registers["scratch"])
+    store = Stepped(direct=direct)
+    store.emit(w, tile, registers)
+    w.end()
+    state = launch(base, dict(store.constants(tile, 2 * width)), group)
+    found = stored(insert_waits(w.program(), written=w.exact), state)
+    assert len(found) == 16
+    lid = np.arange(FIBERS)
+    row, col = group[1] * 64 + lid // LANES * 8, group[0] * 64 + lid % LANES
+    for number, (target, size, data) in enumerate(found):
+        column, line = divmod(number, 8)
+        first = (base + 2 * ((row + line) * width + 4 * col)).astype(np.uint64)
+        low = (first + np.uint64(256 * column)) & np.uint64(0xFFFF_FFFF)
+        lost = first & ~np.uint64(0xFFFF_FFFF) | low
+        np.testing.assert_array_equal(target, first + np.uint64(256 * column) if direct else lost)
+        assert size == 2
+        source = registers["acc"].vec(line * 2 + column) if direct else registers["stage"].vec(line)
+        assert data == source

@@ -1,0 +1,221 @@
+"""The published 8-row FP16 GEMMs: facts on ones and on random matrices, hazards, counts, bad options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_qcom import conformance
+from pytest_qcom.devices.device import Device
+from pytest_qcom.errors import HazardError, KernelError
+from pytest_qcom.kernels.edit import branches
+from pytest_qcom.kernels.kernel import Case, Kernel
+from pytest_qcom.kernels.published import options_from_notes
+from pytest_qcom.kernels.registry import KERNELS
+from pytest_qcom.kernels.rewrite import counts
+from suites.kernels.conftest import built
+
+PUBLISHED = [
+    pytest.param(kernel, case, id=f"{kernel.name}[{case.name}]")
+    for kernel in KERNELS.values()
+    if kernel.name.startswith("gemm_8x") and kernel.name.endswith("_fp16_published")
+    for case in kernel.cases
+]
+RACING = [param for param in PUBLISHED if "persistent" not in str(param.id)]
+WAITING = ("gemm_8x4_fp16_published[p011]", *(f"gemm_8x8_fp16_published[{row}]" for row in ("p012", "p013")))
+"""A preset pair a sample, delays as the compiler's, a (sy) a K step: their loops are as they should be."""
+BEST = (
+    "split-a split-k-unroll=8 b-coord-delay=0 donor8-add256-store split-prefetch-next-b split-fast-coords "
+    "fregs-override=8 add256-store-mode=tight"
+)
+
+
+def shrunk(kernel: Kernel, case: Case) -> Any:
+    """A case on one workgroup, with two passes of a loop of two K steps where the notes unroll more."""
+    options = kernel.configure({}, case.name)
+    unroll = min(options.split_k_unroll, 2)
+    small = {"m": options.threads // 4, "n": 128 * options.ncols, "k": 32}
+    return replace(options, split_k_unroll=unroll, **small)
+
+
+@pytest.mark.parametrize(("kernel", "case"), RACING)
+def test_right_on_ones_and_lane_x_on_random(lenient: Device, kernel: Kernel, case: Case) -> None:
+    """Two facts, even where hardware waits: ones are right; of each random vec4, x is, and y, z, w are x."""
+    options = shrunk(kernel, case)
+    ones = conformance.prepare(lenient, kernel, options, pattern="ones")
+    ones.launch()
+    assert ones.judge().ok
+    random = conformance.prepare(lenient, kernel, options, np.random.default_rng(3))
+    random.launch()
+    outcome = random.judge()  # raises nothing: it is declared as what it is
+    assert not outcome.ok
+    got = random.outputs()["C"].reshape(options.m, -1, 4)
+    np.testing.assert_array_equal(got, np.broadcast_to(got[..., :1], got.shape))
+    expected = kernel.oracle(options, random.inputs)["C"].reshape(got.shape)
+    bound = np.asarray(kernel.tolerance(options, random.inputs)["C"]).reshape(got.shape)
+    assert (np.abs(got.astype(np.float64) - expected)[..., 0] <= bound[..., 0]).all()
+
+
+def test_persistent_is_right(device: Device) -> None:
+    """The published kernel with immutable coordinates and every wait."""
+    kernel = KERNELS["gemm_8x8_fp16_published"]
+    options = kernel.configure({"m": 32, "n": 512, "k": 44, "persistent": "true"})
+    run = conformance.prepare(device, kernel, options, np.random.default_rng(4))
+    run.launch()
+    assert run.judge().ok
+
+
+@pytest.mark.parametrize(("kernel", "case"), [param for param in RACING if param.id not in WAITING])
+def test_published_is_a_hazard(device: Device, kernel: Kernel, case: Case) -> None:
+    if device.mode == "hardware":
+        pytest.skip("hardware does not explain hazards")
+    run = conformance.prepare(device, kernel, shrunk(kernel, case), pattern="ones")
+    with pytest.raises(HazardError, match=r"early-read|source-overwrite|missing-sy"):
+        run.launch()
+
+
+@pytest.mark.parametrize(("kernel", "case"), [param for param in RACING if param.id in WAITING])
+def test_the_compilers_loops_wait(device: Device, kernel: Kernel, case: Case) -> None:
+    run = conformance.prepare(device, kernel, shrunk(kernel, case), pattern="ones")
+    run.launch()
+    assert run.judge().ok
+
+
+@pytest.mark.parametrize(("kernel", "case"), PUBLISHED)
+def test_runs_within_its_declared_registers(kernel: Kernel, case: Case) -> None:
+    build = built(kernel.name, case.name)
+    fregs, hregs = build.program.footprint()
+    assert fregs <= build.fregs
+    assert hregs <= build.hregs
+
+
+@pytest.mark.parametrize(
+    ("case", "footprint"),
+    [
+        ("p012", (28, 32)),
+        ("p013", (15, 32)),
+        ("p014", (12, 32)),
+        ("p015", (10, 28)),
+        ("p017", (10, 28)),
+        ("p020", (8, 28)),
+        ("p023", (9, 28)),
+        ("p054", (15, 48)),
+    ],
+)
+def test_published_footprints(case: str, footprint: tuple[int, int]) -> None:
+    build = built("gemm_8x8_fp16_published", case)
+    assert (build.fregs, build.hregs) == footprint
+
+
+@pytest.mark.parametrize(
+    ("case", "steps", "step", "isam", "instructions", "fewer"),
+    [
+        # What the notes count: instructions a K step, samples and instructions of the whole program.
+        ("p017", 4, 110, 64, 602, 30),
+        ("p028", 8, 109, 128, 1022, 21),
+        ("p040", 16, 109, 256, None, None),
+    ],
+)
+def test_published_counts(
+    case: str, steps: int, step: int, isam: int, instructions: int | None, fewer: int | None
+) -> None:
+    """Published: loop 110 an unrolled step, 64 isam, 2 (sy), 602 instructions; 109, 128, 2 and 1022.
+
+    ============================  ====  ====
+    a K step                      p017  p028
+    ============================  ====  ====
+    MADs                            64    64
+    samples                         16    16
+    B: x, once a column              2     2
+    B: y and a delay a sample    8 + 8 8 + 8
+    A: x, once a group or a step     2     1
+    A: y a sample                    8     8
+    A: a delay a group               2     2
+    sum                            110   109
+    ============================  ====  ====
+
+    Between steps stand two counter additions, behind the last the five of the loop test. What is around the
+    loop is ours: no slices of a compiled prologue, and addresses of 34 instructions, not 56.
+    """
+    build = built("gemm_8x8_fp16_published", case)
+    found = dict(counts(build.program))
+    (branch,) = [index for index, instr in enumerate(build.program.instrs) if branches(instr)]
+    loop = branch - build.program.target(branch)
+    assert loop == steps * step + 2 * (steps - 1) + 5
+    assert (found["isam"], found["sy"]) == (isam, 2)
+    assert found["mad"] == found["rpt3"] == 64 * steps
+    if instructions is not None and fewer is not None:
+        assert found["instructions"] == instructions - fewer
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [
+        ("split-hoist-b0-coord fregs-override=9", 108),  # one x less
+        ("split-high-a", 109),
+        ("split-prefetch-next-a swapped before B1", 110),  # A's x again, since B1 has taken the pair
+        ("b-coord-delay=-1", 101),  # no delay of B
+        ("split-inline-b-wait split-inline-b-nop=3", 101),  # in the additions
+        ("split-base-b-y", 111),  # two bases
+        ("split-base-b-y b-coord-delay=-1", 103),
+        ("split-interleave-next-b", 109),
+        ("split-stream-next-b1", 109),
+        ("skip-a-loads no-store", 90),
+        ("skip-b-loads no-store", 83),
+        ("skip-a-loads skip-b-loads no-store", 64),
+    ],
+)
+def test_an_option_changes_what_it_says(words: str, step: int) -> None:
+    kernel, options = options_from_notes("gemm_8x8_fp16", f"{BEST} {words}")
+    build = kernel.build(options)
+    (branch,) = [index for index, instr in enumerate(build.program.instrs) if branches(instr)]
+    assert branch - build.program.target(branch) == 8 * step + 2 * 7 + 5
+
+
+def test_what_leaves_out_the_only_sync_reads_texels_that_were_never_there(device: Device) -> None:
+    """The notes: first outputs -inf or NaN."""
+    kernel, options = options_from_notes(
+        "gemm_8x8_fp16", "split-a split-k-unroll=4 b-coord-delay=3 donor8-add256-store strip-mad-sy"
+    )
+    assert dict(counts(kernel.build(options).program))["sy"] == 1  # the prologue's
+    if device.mode != "hardware":
+        with pytest.raises(HazardError):
+            conformance.prepare(device, kernel, replace(options, m=32, n=256, k=64)).launch()
+
+
+@pytest.mark.parametrize(
+    ("family", "words", "message"),
+    [
+        ("gemm_8x8_fp16", "", "no form; give one of donor-store, serial, experimental-twopass"),
+        ("gemm_8x8_fp16", "serial split-a", "serial with split-a; give one of"),
+        ("gemm_8x4_fp16", "split-a", "split-a; give one of donor-store, pipeline, pipeline4, serial"),
+        ("gemm_8x8_fp16", "ncols=4 serial", "ncols is 4; this kernel has 2, leave it out"),
+        ("gemm_8x8_fp16", "serial split-high-a", "split-high-a is about split-a; give that too"),
+        ("gemm_8x8_fp16", "split-a split-low-a split-high-a", "split-low-a with split-high-a; give one"),
+        ("gemm_8x8_fp16", "split-a split-stream-next-b1", "split-stream-next-b1 needs split-prefetch-next-b"),
+        ("gemm_8x16_fp16", "split-a grouped-b", "grouped-b is about 2 vec4 columns; leave it out"),
+        ("gemm_8x8_fp16", "serial add256-gap=32", "add256-gap is 32; 0, 8 and 16 are those that can be"),
+        ("gemm_8x8_fp16", "serial add256-store-mode=lose", "add256-store-mode is 'lose'; give donor, pairs"),
+        ("gemm_8x8_fp16", "serial b-coord-delay=8", "b-coord-delay is 8; give -1 (none) to 7"),
+        ("gemm_8x8_fp16", "serial profile=tex", "profile is 'tex'; the one that is declared is alu"),
+        ("gemm_8x8_fp16", "split-a split-k-unroll=3", "256 K steps do not divide by 3; the published"),
+        ("gemm_8x8_fp16", "split-a split-k-unroll=-1", "split-k-unroll is -1; give 1 or more"),
+        ("gemm_8x8_fp16", "split-a split-inline-b-wait split-inline-b-nop=4", "nop is 4; give 1, 2 or 3"),
+        (
+            "gemm_8x8_fp16",
+            "split-a grouped-b split-prefetch-next-b split-hoist-b0-coord",
+            "split-hoist-b0-coord with grouped-b; give one of them",
+        ),
+        ("gemm_8x8_fp16", "serial donor8-store donor8-add256-store", "donor8-store with donor8-add256-store"),
+    ],
+)
+def test_bad_options_are_explained(family: str, words: str, message: str) -> None:
+    kernel, options = options_from_notes(family, words)
+    with pytest.raises(KernelError) as caught:
+        kernel.build(options)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{family}_published: ")
+    assert "\n" not in str(caught.value)
