@@ -359,7 +359,8 @@ def update(
         kept = {item["fullname"]: item for item in parse(path, machine.name).document["benchmarks"]}
     else:
         path = root / machine.name / FIRST_FILE
-    write(path, machine, {**kept, **fresh}, versions)
+    if {**kept, **fresh} != kept:  # the file has a date, but no news is no change
+        write(path, machine, {**kept, **fresh}, versions)
     return path
 
 

@@ -251,7 +251,7 @@ def execute(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     from pytest_qcom.devices import session
 
     entry = registry.find(options.device, Path.cwd())
-    entry.require()
+    entry.require(options.hazards)
     session.run_script(entry, options.hazards, options.script, options.arguments)
     return None, (), 0
 

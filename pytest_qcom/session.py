@@ -60,7 +60,7 @@ class Session:
         self._device: Device | None = None
         self.installed = False
         if settings.asked:
-            self.entry.require()
+            self.entry.require(settings.hazards)
 
     @cached_property
     def entry(self) -> registry.Entry:

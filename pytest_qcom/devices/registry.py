@@ -29,6 +29,7 @@ PROJECT_FILE = "qcom-devices.toml"
 USER_FILE = Path("qcom/devices.toml")
 NODE = Path("/dev/kgsl-3d0")
 CHIP = "Adreno 630"
+VIRTUAL_HAZARDS = ("strict", "off")
 KINDS = ("virtual", "local", "ssh")
 
 
@@ -62,12 +63,18 @@ class Entry:
         """Several processes may use it at once, each with a device of its own."""
         return self.kind == "virtual"
 
-    def require(self) -> None:
-        """Checks that the device can be opened, without opening it.
+    def require(self, hazards: str = "strict") -> None:
+        """Checks that the device can be opened in a hazards mode, without opening it.
 
         Raises:
-            DeviceUnavailable: no node, or a way to reach it that is not supported yet.
+            DeviceUnavailable: no node, a way to reach it or a mode that is not supported yet.
         """
+        if self.kind == "virtual" and hazards not in VIRTUAL_HAZARDS:
+            raise DeviceUnavailable(
+                f"device {self.name} with hazards mode {hazards!r}: it has {' and '.join(VIRTUAL_HAZARDS)} "
+                f"so far; choose one of them",
+                device=self.name,
+            )
         if self.kind == "local" and not NODE.exists():
             raise DeviceUnavailable(
                 f"device {self.name} ({self.source}): this machine has no {NODE}; run on the device itself, "
@@ -83,7 +90,7 @@ class Entry:
 
     def install(self, hazards: str) -> contextlib.AbstractContextManager[None]:
         """While entered, tinygrad's ``QCOM`` device in this process is this one (and ``DEV`` names it)."""
-        self.require()
+        self.require(hazards)
         from pytest_qcom.devices.session import installed
 
         return installed(self, hazards)
@@ -104,7 +111,7 @@ class Entry:
         Raises:
             DeviceUnavailable: as :meth:`require`, or it does not answer.
         """
-        self.require()
+        self.require(hazards)
         from pytest_qcom.devices.session import opened
 
         return opened(self, hazards)

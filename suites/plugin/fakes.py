@@ -77,7 +77,7 @@ class FakeEntry(registry.Entry):
     def mode(self) -> str:
         return "fake"
 
-    def require(self) -> None:
+    def require(self, hazards: str = "strict") -> None:
         if "FAKE_GONE" in os.environ:
             raise DeviceUnavailable(f"device {self.name}: it is gone; plug it in")
 

@@ -198,6 +198,12 @@ def test_update_keeps_the_entries_of_kernels_that_did_not_run(tmp_path: Path, st
     assert after["gemm[small]"]["stats"]["mean"] == 1e-3
 
 
+def test_update_without_news_changes_nothing(tmp_path: Path, stored: Path) -> None:
+    before = stored.read_bytes(), stored.stat().st_mtime_ns
+    assert baselines.update(tmp_path, MACHINE, [measurement()], VERSIONS) == stored
+    assert (stored.read_bytes(), stored.stat().st_mtime_ns) == before
+
+
 def test_update_writes_into_the_newest_file(tmp_path: Path, stored: Path) -> None:
     newer = stored.rename(stored.with_name("0007_measurements.json"))
     assert baselines.update(tmp_path, MACHINE, [measurement()], VERSIONS) == newer

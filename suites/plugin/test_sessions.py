@@ -126,6 +126,16 @@ def test_bad_option(run: Run, arguments: list[str], words: str) -> None:
     result.stderr.fnmatch_lines([words])
 
 
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+def test_mode_that_the_device_does_not_have(run: Run, workers: list[str]) -> None:
+    mode = ("--qcom-device", "virtual", "--qcom-hazards", "emulate")
+    result = run(*mode, *workers, test="def test_a(): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: device virtual with hazards mode 'emulate': it has strict and off *"]
+    )
+
+
 def test_failing_test_prints_its_seed(run: Run) -> None:
     result = run("--qcom-seed", "7", test=DRAW.format(passes=False))
     result.assert_outcomes(failed=1)
