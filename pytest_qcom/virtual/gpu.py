@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_qcom.isa.program import Program
 
 _POLL_SECONDS = 0.0005
+_REMEMBERED = 4096  # programs whose decoded form is kept
 
 
 @contextlib.contextmanager
@@ -101,7 +102,7 @@ class VirtualGpu:
         executor: Runner,
         clock: Clock,
         on_program: ProgramHook | None = None,
-        wait_limit: float = 2.0,
+        wait_limit: float = 10.0,
     ) -> None:
         self.memory = Memory()
         self.findings = Findings()
@@ -330,6 +331,8 @@ class VirtualGpu:
                     self.on_program(program, dispatch)
                 except QcomError as error:
                     verdict = _copy(error)
+            if len(self._programs) >= _REMEMBERED:
+                self._programs.clear()
             known = self._programs[key] = _Known(program, verdict)
         return known
 

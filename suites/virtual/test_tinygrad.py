@@ -48,7 +48,7 @@ def run(folder: Path, *programs: str, **environment: str) -> int:
 
 
 def test_arithmetic_and_reductions(tmp_path: Path) -> None:
-    assert run(tmp_path, "elementwise", "reductions") == 16
+    assert run(tmp_path, "elementwise", "reductions") == 17
 
 
 def test_matrices_and_a_network_with_gradients(tmp_path: Path) -> None:
@@ -87,6 +87,26 @@ def test_the_default_device(tmp_path: Path, target: str, default: str) -> None:
     script.write_text("import sys; from tinygrad.helpers import DEV; print(DEV, sys.argv, __name__)\n")
     done = execute(str(script), "a", "--b", **({"DEV": target} if target else {}))
     assert done.stdout == f"{default} ['{script}', 'a', '--b'] __main__\n"
+
+
+PYTEST = """
+import numpy as np
+from tinygrad import Device, Tensor
+
+def test_it():
+    assert Device.DEFAULT == "QCOM" and Device["QCOM"].fd.node.gpu.launches == 0
+    assert (Tensor([1.0, 2.0]) * 3).tolist() == [3.0, 6.0]
+    assert Device["QCOM"].fd.node.gpu.launches == 1
+"""
+
+
+def test_anybodys_tests_run_under_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "test_theirs.py").write_text(PYTEST)
+    options = ["-p", "pytest_qcom", "--qcom-device", "virtual", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, *options, str(tmp_path)]
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "XDG_CACHE_HOME")}
+    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 FAULT = """

@@ -28,7 +28,10 @@ def elementwise() -> Results:
     a, b = normal(37, 50), normal(37, 50)
     whole = RNG.integers(-1000, 1000, (400,), dtype=np.int32)
     divisor = RNG.integers(1, 50, (400,), dtype=np.int32)
+    owned = normal(100)  # the device works on the process's own memory
+    blob = Tensor.from_blob(owned.ctypes.data, owned.shape, dtype=dtypes.float, device="QCOM")
     return {
+        "zero copy": ((blob * 2).numpy(), owned * 2),
         "add": ((Tensor(a) + Tensor(b)).numpy(), a + b),
         "fused": ((Tensor(a) * Tensor(b)).relu().sqrt().numpy(), np.sqrt(np.maximum(a * b, 0))),
         "divide": ((Tensor(a) / (Tensor(b).abs() + 1)).numpy(), a / (np.abs(b) + 1)),
