@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -71,7 +72,9 @@ class Executor:
             launch = Launch(dispatch, memory, self._library.kernel(dispatch), self.budget)
             count = launch.worth(self.threads)
             workspaces = self._workspaces[:count]
+            start = time.perf_counter()
             execution = launch.run(workspaces, self._workers() if count > 1 else None)
+            self._library.ran(dispatch, time.perf_counter() - start)
             error = failure(launch, workspaces, memory)
         if error is not None:
             raise error

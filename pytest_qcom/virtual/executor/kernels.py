@@ -13,8 +13,12 @@ from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.executor.cache import ObjectCache
 from pytest_qcom.virtual.executor.layout import Layout
 from pytest_qcom.virtual.executor.runtime import Runtime, runtime
-from pytest_qcom.virtual.executor.target import Compiler
-from pytest_qcom.virtual.executor.translate import translate
+from pytest_qcom.virtual.executor.target import Compiler, Effort
+from pytest_qcom.virtual.executor.translate import Translation, translate
+
+_PATIENCE = 0.25e-3
+"""Seconds of running, for each issue slot of the code, after which a program is worth compiling with more
+effort: about what that costs, so that no program takes twice as long as if the best had been known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,15 @@ class Compiled:
     Attributes:
         address: of the kernel function.
         barriers: whether waves of a workgroup may wait for each other.
+        slots: issue slots of the code, each instruction counted once with its repeats.
         handle: keeps the code alive.
     """
 
     layout: Layout
     address: int
     barriers: bool
+    slots: int
+    effort: Effort
     runtime: Runtime
     handle: Any
 
@@ -41,6 +48,7 @@ class Library:
         self.compiler = compiler
         self.cache = ObjectCache(directory)
         self._kernels: dict[tuple[Any, ...], Compiled] = {}
+        self._spent: dict[tuple[Any, ...], float] = {}
         self._lock = threading.Lock()
 
     def kernel(self, dispatch: Dispatch) -> Compiled:
@@ -49,36 +57,67 @@ class Library:
         Raises:
             DecodeError: the code holds a word that is no instruction.
         """
-        key = (dispatch.code, dispatch.entry, dispatch.wave_size, dispatch.merged, dispatch.constant_demotion)
+        key = _key(dispatch)
         known = self._kernels.get(key)
         if known is None:
             with self._lock:
-                known = self._kernels.get(key) or self._make(dispatch)
+                known = self._kernels.get(key) or self._first(dispatch)
                 self._kernels[key] = known
         return known
 
-    def _make(self, dispatch: Dispatch) -> Compiled:
-        wave, merged = dispatch.wave_size, dispatch.merged
-        flags = f"{dispatch.entry}|{wave}|{merged}|{dispatch.constant_demotion}"
-        key = f"{sha256(dispatch.code).hexdigest()}|{flags}|{self.compiler.target.key}"
-        shared = runtime(self.compiler, self.cache.directory, wave)
-        entry = self.cache.load(key)
+    def ran(self, dispatch: Dispatch, seconds: float) -> None:
+        """Notes how long a launch took; a program that runs for long is compiled again, with full effort."""
+        key = _key(dispatch)
+        known = self._kernels[key]
+        if known.effort is Effort.FULL:
+            return
+        spent = self._spent[key] = self._spent.get(key, 0.0) + seconds
+        if spent > known.slots * _PATIENCE:
+            with self._lock:
+                self._kernels[key] = self._make(dispatch, Effort.FULL)
+
+    def _first(self, dispatch: Dispatch) -> Compiled:
+        """The best that the cache has, else a quick compilation."""
+        entry = self.cache.load(self._name(dispatch, Effort.FULL))
+        return self._load(dispatch, Effort.FULL, entry) if entry else self._make(dispatch, Effort.QUICK)
+
+    def _name(self, dispatch: Dispatch, effort: Effort) -> str:
+        flags = f"{dispatch.entry}|{dispatch.wave_size}|{dispatch.merged}|{dispatch.constant_demotion}"
+        return f"{sha256(dispatch.code).hexdigest()}|{flags}|{effort.name}|{self.compiler.target.key}"
+
+    def _make(self, dispatch: Dispatch, effort: Effort) -> Compiled:
+        name = self._name(dispatch, effort)
+        entry = self.cache.load(name)
         if entry is None:
             instrs = Program.decode(dispatch.code).instrs
-            made = translate(
-                instrs, dispatch.entry, wave, merged, dispatch.constant_demotion, self.compiler.target
-            )
-            header: dict[str, Any] = {
-                "full": made.layout.full,
-                "half": made.layout.half,
-                "imports": list(made.imports),
-                "barriers": bool(made.barriers),
-            }
-            code = self.compiler.compile(made.text, optimize=False)
-            self.cache.store(key, header, code)
-        else:
-            header, code = entry
+            wave, merged, demoted = dispatch.wave_size, dispatch.merged, dispatch.constant_demotion
+            made = translate(instrs, dispatch.entry, wave, merged, demoted, self.compiler.target)
+            slots = sum(1 + instr.rpt for instr in instrs)
+            entry = _header(made, slots), self.compiler.compile(made.text, effort)
+            self.cache.store(name, *entry)
+        return self._load(dispatch, effort, entry)
+
+    def _load(self, dispatch: Dispatch, effort: Effort, entry: tuple[dict[str, Any], bytes]) -> Compiled:
+        header, code = entry
+        shared = runtime(self.compiler, self.cache.directory, dispatch.wave_size)
         imports = {name: shared.symbols[name] for name in header["imports"]}
         addresses, handle = self.compiler.link(code, ("kernel",), imports)
-        layout = Layout(wave, header["full"], header["half"], merged)
-        return Compiled(layout, addresses["kernel"], header["barriers"], shared, handle)
+        layout = Layout(dispatch.wave_size, header["full"], header["half"], dispatch.merged)
+        return Compiled(
+            layout, addresses["kernel"], header["barriers"], header["slots"], effort, shared, handle
+        )
+
+
+def _key(dispatch: Dispatch) -> tuple[Any, ...]:
+    return (dispatch.code, dispatch.entry, dispatch.wave_size, dispatch.merged, dispatch.constant_demotion)
+
+
+def _header(made: Translation, slots: int) -> dict[str, Any]:
+    """What must be known of an object to use it."""
+    return {
+        "full": made.layout.full,
+        "half": made.layout.half,
+        "imports": list(made.imports),
+        "barriers": bool(made.barriers),
+        "slots": slots,
+    }

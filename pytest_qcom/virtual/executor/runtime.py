@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from pytest_qcom.virtual.executor import image_ops, lane_ops, memory_ops, scheduler, sfu
 from pytest_qcom.virtual.executor.cache import ObjectCache
-from pytest_qcom.virtual.executor.target import Compiler, Host
+from pytest_qcom.virtual.executor.target import Compiler, Effort, Host
 
 _PRIVATE = {
     "search",
@@ -62,7 +62,7 @@ def runtime(compiler: Compiler, directory: Path, wave: int) -> Runtime:
     entry = cache.load(key)
     if entry is None:
         text, names = module_text(compiler.target, wave)
-        code = compiler.compile(text, optimize=True)
+        code = compiler.compile(text, Effort.PASSES)
         cache.store(key, {"names": list(names)}, code)
     else:
         names, code = tuple(entry[0]["names"]), entry[1]

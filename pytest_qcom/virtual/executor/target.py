@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import threading
 from dataclasses import dataclass
@@ -79,6 +80,14 @@ def _initialize() -> None:
         llvm.set_option("pytest-qcom", option)
 
 
+class Effort(enum.Enum):
+    """How much LLVM does. All give the same results."""
+
+    QUICK = 0  # code generation without optimisation: half the time to compile, 1.5 times as long to run
+    FULL = 2  # kernels are emitted in the form that they should have and need no more
+    PASSES = 3  # optimisation passes too
+
+
 class Compiler:
     """Compiles IR text to object code and links object code into this process."""
 
@@ -86,32 +95,28 @@ class Compiler:
         self.target = target
         with LOCK:
             _initialize()
-            self._machine = self._create_machine()
+            self._machines = {effort: self._create_machine(min(effort.value, 2)) for effort in Effort}
             # The JIT owns the machine that it is given.
-            self._jit = llvm.create_lljit_compiler(self._create_machine(), use_jit_link=True)
+            self._jit = llvm.create_lljit_compiler(self._create_machine(2), use_jit_link=True)
         self._count = 0
 
-    def _create_machine(self) -> Any:
+    def _create_machine(self, level: int) -> Any:
         return llvm.Target.from_triple(self.target.triple).create_target_machine(
-            cpu=self.target.cpu, features=self.target.features, opt=2, reloc="pic", codemodel="small"
+            cpu=self.target.cpu, features=self.target.features, opt=level, reloc="pic", codemodel="small"
         )
 
-    def compile(self, text: str, optimize: bool) -> bytes:
-        """Object code of a module in LLVM's text form.
-
-        Args:
-            optimize: run LLVM's optimisation passes; kernels are emitted in the form that they should have
-                and do without.
-        """
+    def compile(self, text: str, effort: Effort) -> bytes:
+        """Object code of a module in LLVM's text form."""
+        machine = self._machines[effort]
         with LOCK:
             module = llvm.parse_assembly(text)
             module.triple = self.target.triple
-            module.data_layout = str(self._machine.target_data)
-            if optimize:
+            module.data_layout = str(machine.target_data)
+            if effort is Effort.PASSES:
                 tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-                builder = llvm.create_pass_builder(self._machine, tuning)
+                builder = llvm.create_pass_builder(machine, tuning)
                 builder.getModulePassManager().run(module, builder)
-            return bytes(self._machine.emit_object(module))
+            return bytes(machine.emit_object(module))
 
     def link(
         self, code: bytes, exports: tuple[str, ...], imports: dict[str, int]

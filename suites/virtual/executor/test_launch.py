@@ -10,9 +10,9 @@ import pytest
 
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
-from pytest_qcom.virtual.executor import Executor, runtime
+from pytest_qcom.virtual.executor import Executor, kernels, runtime
 from pytest_qcom.virtual.executor.cache import ObjectCache, default_directory
-from pytest_qcom.virtual.executor.target import Compiler
+from pytest_qcom.virtual.executor.target import Compiler, Effort
 from suites.virtual.executor.rig import Array, Memory, aligned, constants, lane_address, launch
 
 
@@ -62,8 +62,9 @@ def test_portable_code_does_not_either(cache_dir: Path) -> None:
 
 
 @pytest.fixture
-def warm(cache_dir: Path, tmp_path: Path) -> Path:
-    """A cache of one's own that holds the runtime."""
+def warm(cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of one's own that holds the runtime; no program runs for so long that it is compiled twice."""
+    monkeypatch.setattr(kernels, "_PATIENCE", 1e9)
     _outcome(Executor(cache_dir=cache_dir))
     shutil.copytree(cache_dir, tmp_path / "objects")
     return tmp_path / "objects"
@@ -78,7 +79,7 @@ def test_objects_are_kept_and_used_again(warm: Path, monkeypatch: pytest.MonkeyP
     _outcome(Executor(cache_dir=warm), salt=5)
     before = {path: path.read_bytes() for path in _objects(warm)}
 
-    def refuse(self: Compiler, text: str, optimize: bool) -> bytes:
+    def refuse(self: Compiler, text: str, effort: Effort) -> bytes:
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(Compiler, "compile", refuse)
@@ -108,6 +109,25 @@ def test_damaged_objects_are_replaced(warm: Path, damage: str) -> None:
     assert np.array_equal(target, _expected(7))
     assert path.read_bytes() == data
     assert set(_objects(warm)) == known | {path}
+
+
+def test_what_runs_for_long_is_compiled_with_more_effort(warm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The results stay; the next process starts with the better code."""
+    efforts = []
+    compile_ = Compiler.compile
+
+    def watch(self: Compiler, text: str, effort: Effort) -> bytes:
+        efforts.append(effort)
+        return compile_(self, text, effort)
+
+    monkeypatch.setattr(Compiler, "compile", watch)
+    monkeypatch.setattr(kernels, "_PATIENCE", 0.0)
+    executor = Executor(cache_dir=warm)
+    results = [_outcome(executor, salt=8)[0] for _ in range(3)]
+    assert all(np.array_equal(target, _expected(8)) for target in results)
+    assert efforts == [Effort.QUICK, Effort.FULL]
+    assert np.array_equal(_outcome(Executor(cache_dir=warm), salt=8)[0], _expected(8))
+    assert len(efforts) == 2
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
