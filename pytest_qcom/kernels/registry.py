@@ -9,6 +9,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.families import (
     alu_peak,
     gemm_4x4_fp16,
+    gemm_4x8_fp32_rotate,
     gemm_4xn_fp16,
     gemm_4xn_fp32_published,
     gemm_8xn_fp16,
@@ -26,6 +27,7 @@ FAMILIES = (
     gemm_8xn_fp16,
     gemm_8xn_fp16_published,
     gemm_rxc_fp32,
+    gemm_4x8_fp32_rotate,
     gemm_4xn_fp32_published,
     gemm_8xn_fp32_published,
     gemm_dp4,

@@ -29,6 +29,8 @@ PUBLISHED = cases("as-published", of="_fp32")
 @pytest.mark.qcom_kernel("gemm_6x8_fp32")
 @pytest.mark.qcom_kernel("gemm_8x4_fp32")
 @pytest.mark.qcom_kernel("gemm_8x8_fp32")
+@pytest.mark.qcom_kernel("gemm_4x8_fp32_rotate")
+@pytest.mark.qcom_kernel("gemm_4x8_fp32_rotate_part")
 def test_gemm_is_right_on_random_matrices_and_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     outcome = kernel_run()
     assert outcome.ok
@@ -124,6 +126,9 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_4x4_fp32", {"own_pairs": True, "interleaved_a": True}, "own-pairs with interleaved-a"),
         ("gemm_4x4_fp32", {"half_output": True}, "half-output into a buffer of float32"),
         ("gemm_4x4_fp32", {"alu_order": "row"}, "alu-order is 'row'; give one of kk_row_col"),
+        ("gemm_4x8_fp32_rotate", {"k_unroll": 4}, "the banks turn in 3 steps, give a multiple of it"),
+        ("gemm_4x8_fp32_rotate", {"k_start": 256}, "0 K steps from 256 of 256; give a part that there is"),
+        ("gemm_4x8_fp32_rotate", {"k": 4096}, "1024 K steps; the loop counts 1023"),
         ("gemm_4x4_fp32_published", {"compact_fp32": True, "compact_preload": True}, "give one of them"),
         ("gemm_4x4_fp32_published", {"batch_coords": True}, "are about compact-preload"),
         ("gemm_4x4_fp32_published", {"coord_delay": 8}, "coord-delay is 8; give -1 \\(none\\) to 7"),

@@ -97,22 +97,25 @@ def build(name: str, rows: int, ncols: int, options: Options) -> Build:
     return launch(name, options, schedule, options.thread128)
 
 
-def launch(name: str, problem: single.Problem, schedule: Schedule, thread128: bool) -> Build:
-    """The launch of a float32 schedule.
+def launch(
+    name: str, problem: single.Problem, schedule: Schedule, thread128: bool, steps: int | None = None
+) -> Build:
+    """The launch of a float32 schedule over ``steps`` K steps, by default all of the problem's.
 
     Raises:
         KernelError: the output is not made of whole workgroup tiles.
     """
     groups = schedule.tile.groups(name, problem.m, problem.n)
+    k = problem.k if steps is None else 4 * steps
     constants = (
         *schedule.epilogue.constants(schedule.tile, row_bytes=4 * problem.n),
-        *loop_constants(problem.k, schedule.unroll, schedule.peel),
+        *loop_constants(k, schedule.unroll, schedule.peel),
     )
     return gemm_launch(
         problem,
         schedule.tile,
         schedule.plan,
-        generate(schedule, problem.k),
+        generate(schedule, k),
         constants,
         groups,
         arguments=single.arguments(problem, POINTER),

@@ -1,0 +1,277 @@
+"""The 4x8 float32 GEMM whose three banks of texels take turns: the densest plan, and always a step ahead.
+
+Four vec4 of column 0 of B, four of column 1, four of A: each is a bank. Once the products of column 0 are
+done its bank takes the coordinates and then the texels of A for the next step; as the rows of A come to their
+end, they take column 1, and what was column 1 takes column 0. After three steps the banks are where they
+were. All texels have been asked for when a step ends, and nothing but counters stands beside them: 21 vec4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels import single
+from pytest_qcom.kernels.families.gemm_rxc_fp32 import arithmetic, launch
+from pytest_qcom.kernels.gemm import check_shape
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.launch import LANES, Tile
+from pytest_qcom.kernels.registers import Block, RegisterPlan
+from pytest_qcom.kernels.schedule import Load, Schedule, Step, limit
+from pytest_qcom.kernels.stores import ImageStore, RowMajor
+from pytest_qcom.kernels.writer import Writer
+
+NAME = "gemm_4x8_fp32_rotate"
+ROWS, COLS = 4, 2
+_TURN = 3  # steps until the banks are where they were
+_SOURCE = "QUALCOMM.md and qcom_fp32_wide_check.py of tinygrad's QCOM GEMM experiments"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the rotating kernel, by the names of the notes.
+
+    Attributes:
+        m, n, k: C is (m, n); m a multiple of ``threads`` / 8, n of 256, k of 4.
+        threads: fibers of a workgroup: 64, 128 or 256.
+        thread128: waves of 128 fibers; else of 64.
+        k_unroll: K steps of the loop body, a multiple of 3.
+        k_start, k_count: the K steps that are summed: from ``k_start``, ``k_count`` of them, 0 for all.
+        swap_groups: the grid counts rows in x.
+        sampler_per_texture: each texture has its sampler.
+        image_store: C is an image; with ``half_output`` a half one.
+        float_inputs: A and B are float32 images.
+    """
+
+    m: int = 1024
+    n: int = 1024
+    k: int = 1024
+    threads: int = 128
+    thread128: bool = False
+    k_unroll: int = 3
+    k_start: int = 0
+    k_count: int = 0
+    swap_groups: bool = False
+    sampler_per_texture: bool = True
+    image_store: bool = True
+    half_output: bool = False
+    float_inputs: bool = False
+
+    @property
+    def interleaved_a(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def part(self) -> slice:
+        """The k that are summed."""
+        first = 4 * self.k_start
+        return slice(first, first + 4 * self.k_count if self.k_count else self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Rotating:
+    """Coordinates and the whole K step: see the module. ``first`` is the K step to start with."""
+
+    first: int = 0
+
+    def prepare(self, w: Writer, schedule: Schedule) -> None:
+        """The texels of the first step into the banks 0 (column 0), 1 (column 1) and 2 (A)."""
+        plan = schedule.plan
+        w.mov(plan["k4"][0], self.first)
+        w.mov(plan["ky"][0], 4 * self.first)
+        targets = [
+            (operand, index, self._bank(plan, bank).vec(index))
+            for bank, operand in enumerate(("B0", "B1", "A"))
+            for index in range(4)
+        ]
+        for operand, index, texel in targets:
+            self._aim(w, schedule, operand, index, texel, ahead=0)
+        for operand, _, texel in targets:
+            self._fetch(w, schedule, operand, texel)
+
+    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        """One K step, with the samples of the next one if there is one."""
+        plan = schedule.plan
+        b0, b1, a = (self._bank(plan, step.index + bank) for bank in range(_TURN))
+        ahead = step.index + 1
+        for row in range(ROWS):
+            self._products(w, schedule, row, 0, a, b0)
+        if step.final:
+            for row in range(ROWS):
+                self._products(w, schedule, row, 1, a, b1)
+            return
+        for row in range(ROWS):
+            self._aim(w, schedule, "A", row, b0.vec(row), ahead)
+        for row in range(ROWS):
+            self._products(w, schedule, row, 1, a, b1)
+            self._aim(w, schedule, "B1", row, a.vec(row), ahead)
+            if row == 0:
+                for index in range(ROWS):
+                    self._fetch(w, schedule, "A", b0.vec(index))
+            else:
+                self._fetch(w, schedule, "B1", a.vec(row - 1))
+        for kk in range(4):
+            self._aim(w, schedule, "B0", kk, b1.vec(kk), ahead)
+        self._fetch(w, schedule, "B1", a.vec(3))
+        self._last(w, schedule, b1, step)
+
+    def _last(self, w: Writer, schedule: Schedule, bank: Block, step: Step) -> None:
+        """The samples of column 0, whose coordinates are the last: the loop is counted while they settle."""
+        k4, ky = schedule.plan["k4"][0], schedule.plan["ky"][0]
+        if step.end is not None:
+            w.alu("add.s", k4, k4, schedule.unroll)
+            w.alu("add.s", ky, ky, 4 * schedule.unroll)
+        for kk in range(4):
+            if step.end is not None and kk == 3:
+                w.alu("cmps.s.eq", "p0.x", k4, limit(step.end + self.first))
+            self._fetch(w, schedule, "B0", bank.vec(kk))
+
+    def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
+        """Not used: a step samples by itself."""
+
+    def release(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
+        """Not used."""
+
+    def finish(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        """Nothing: the loop has been counted."""
+
+    @staticmethod
+    def _bank(plan: RegisterPlan, number: int) -> Block:
+        return plan[f"bank{number % _TURN}"]
+
+    @staticmethod
+    def _products(w: Writer, schedule: Schedule, row: int, col: int, a: Block, b: Block) -> None:
+        acc = schedule.plan["acc"].vec(row * COLS + col)
+        for kk in range(4):
+            schedule.arithmetic.emit(w, acc, a.vec(row) + kk, b.vec(kk), scalar_first=True, sy=False)
+
+    @staticmethod
+    def _aim(w: Writer, schedule: Schedule, operand: str, index: int, texel: Reg, ahead: int) -> None:
+        """The coordinate of a texel of the step ``ahead`` of the counters, into the texel's registers."""
+        plan = schedule.plan
+        if operand == "A":
+            terms = ((plan["k4"][0], ahead), (plan["row"][0], index))
+        else:
+            terms = ((plan["col"][0], LANES * int(operand[1])), (plan["ky"][0], 4 * ahead + index))
+        for component, (register, number) in enumerate(terms):
+            if number:
+                w.alu("add.s", texel + component, register, number)
+            else:
+                w.mov(texel + component, register)
+
+    @staticmethod
+    def _fetch(w: Writer, schedule: Schedule, operand: str, texel: Reg) -> None:
+        schedule.arithmetic.sample(w, texel, texel, "AB".index(operand[0]))
+
+
+def build(options: Options) -> Build:
+    """The rotating kernel.
+
+    Raises:
+        KernelError: options that do not go together, or a shape that is not made of whole tiles.
+    """
+    _check(options)
+    tile = Tile(ROWS, COLS, options.threads, swapped=options.swap_groups)
+    rotating = Rotating(first=options.k_start)
+    schedule = Schedule(
+        tile=tile,
+        plan=_plan(),
+        phases=(rotating,),
+        coordinates=rotating,
+        epilogue=ImageStore() if options.image_store else RowMajor(element=4),
+        unroll=options.k_unroll,
+        peel=1,
+        arithmetic=arithmetic(options.sampler_per_texture),
+    )
+    part = options.part
+    count = part.stop - part.start
+    built = launch(NAME, options, schedule, options.thread128, steps=count // 4)
+    return replace(built, work=built.work * count / options.k)
+
+
+def _plan() -> RegisterPlan:
+    plan = RegisterPlan()
+    for bank in range(_TURN):
+        plan = plan.place(f"bank{bank}", f"r{4 * bank}.x", 16)
+    plan = plan.place("acc", "r12.x", 4 * ROWS * COLS)
+    for name, component in (("row", "x"), ("col", "y"), ("ky", "z"), ("k4", "w")):
+        plan = plan.place(name, f"r20.{component}", 1)
+    banks = tuple(f"bank{bank}" for bank in range(_TURN))
+    plan = plan.place("scratch", "r1.x", 4, over=banks)
+    dead = (*banks, "scratch")
+    plan = plan.place("addresses", "r0.x", 2 * ROWS, over=dead).place("carries", "r2.x", ROWS, over=dead)
+    plan = plan.place("offsets", "r3.x", 2, over=dead)
+    return plan.place("at", "r4.x", 8, over=dead)
+
+
+def _check(options: Options) -> None:
+    check_shape(NAME, options)
+    if options.k_unroll < 1 or options.k_unroll % _TURN:
+        raise KernelError(
+            f"{NAME}: k-unroll is {options.k_unroll}; the banks turn in {_TURN} steps, give a multiple of it"
+        )
+    steps = options.k // 4
+    if not (0 <= options.k_start < steps and 0 <= options.k_count <= steps - options.k_start):
+        raise KernelError(
+            f"{NAME}: {options.k_count} K steps from {options.k_start} of {steps}; give a part that there is"
+        )
+    if options.half_output and not options.image_store:
+        raise KernelError(f"{NAME}: half-output into a buffer of float32; give image-store=true too")
+    if steps > 1023:
+        raise KernelError(f"{NAME}: {steps} K steps; the loop counts 1023, give a smaller k")
+
+
+def _product(options: Options, arrays: Arrays) -> Arrays:
+    a, b = single.matrices(options, arrays)
+    return {"C": single.shaped(options, a[:, options.part] @ b[options.part])}
+
+
+KERNELS = (
+    Kernel(
+        name=NAME,
+        summary="4x8 GEMM of half matrices in float32: three banks of texels in turns, a step ahead",
+        options=Options,
+        build=build,
+        inputs=single.random,
+        oracle=_product,
+        tolerance=lambda options, arrays: single.bound(options, arrays, (options.part,)),
+        patterns=single.PATTERNS,
+        unit="GFLOPS",
+        cases=(
+            Case("n1024", {}),
+            *(
+                Case(f"k{k}", dict(m=16, n=256, k=k))  # no loop, and rests of 1, 2 and 3 steps behind one
+                for k in (4, 8, 12, 16, 28, 32, 36, 40, 44)
+            ),
+            Case("wide", dict(m=16, n=768, k=28)),
+            Case("tall", dict(m=80, n=256, k=28)),
+            Case("buffer", dict(m=16, n=512, k=36, image_store=False)),
+            Case("half-output", dict(m=16, n=256, k=36, half_output=True)),
+            Case("float-inputs", dict(m=16, n=256, k=36, float_inputs=True)),
+            Case("swap-groups", dict(m=48, n=512, k=36, swap_groups=True)),
+            Case("unroll-6", dict(m=16, n=256, k=76, k_unroll=6)),
+            Case("thread128", dict(m=16, n=256, k=36, thread128=True)),
+            Case("threads-64", dict(m=8, n=256, k=36, threads=64)),
+        ),
+        source=_SOURCE,
+    ),
+    Kernel(
+        name="gemm_4x8_fp32_rotate_part",
+        summary="the same over a part of k, for sums that are split",
+        options=Options,
+        build=build,
+        inputs=single.random,
+        oracle=_product,
+        tolerance=lambda options, arrays: single.bound(options, arrays, (options.part,)),
+        unit="GFLOPS",
+        cases=(
+            Case("first", dict(m=16, n=256, k=64, k_count=8)),
+            Case("middle", dict(m=16, n=256, k=64, k_start=5, k_count=9)),
+            Case("rest", dict(m=16, n=512, k=64, k_start=9, image_store=False)),
+            Case("one", dict(m=16, n=256, k=64, k_start=3, k_count=1)),
+        ),
+        source=_SOURCE,
+    ),
+)
