@@ -20,6 +20,7 @@ from pytest_qcom.errors import DeviceUnavailable, QcomError
 if TYPE_CHECKING:
     from pytest_qcom.devices.device import Device
     from pytest_qcom.devices.registry import Entry
+    from pytest_qcom.virtual.findings import Finding
     from pytest_qcom.virtual.kgsl import Node
 
 TARGET = "QCOM:IR3"
@@ -73,6 +74,11 @@ def check() -> None:
     """
     if _process_node is not None:
         _process_node.gpu.check()
+
+
+def findings() -> tuple[Finding, ...]:
+    """What the installed virtual GPU's command streams said that the hardware ignores or misreads."""
+    return tuple(_process_node.gpu.findings) if _process_node is not None else ()
 
 
 def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str]) -> None:

@@ -1,149 +1,29 @@
 """From registers and state loads to a launch: what the hardware would do with what was written.
 
-:class:`State` is the register file and what CP_LOAD_STATE6 brought in; :func:`decode_launch` reads a
-:class:`~pytest_qcom.virtual.dispatch.Dispatch` from it, holds it against the chip's limits, and reports
-fields whose value the hardware would ignore or misread.
+:func:`decode_launch` reads a :class:`~pytest_qcom.virtual.dispatch.Dispatch` from the register file and
+holds it against the chip's limits.
 """
 
 from __future__ import annotations
 
-import enum
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pytest_qcom.chip import A630
-from pytest_qcom.errors import GpuFault, LaunchError
+from pytest_qcom.errors import LaunchError
 from pytest_qcom.isa.registers import NO_REGISTER
 from pytest_qcom.virtual import registers as regs
 from pytest_qcom.virtual.dispatch import Dispatch, Format, Image
-from pytest_qcom.virtual.findings import Finding, Findings
-from pytest_qcom.virtual.memory import Memory
+from pytest_qcom.virtual.findings import Finding
+from pytest_qcom.virtual.state import Block, State
+from pytest_qcom.virtual.strictness import report
 
-_VEC4 = 16
 _UNIT = A630.memories.instruction_unit.value
-_CONSTANT_BYTES = A630.memories.constant_vec4.value * _VEC4
 _INSTRUCTION_BYTES = A630.code.bytes_per_instruction.value
-_REMEMBERED = 4096
+_REMEMBERED = 4096  # descriptors whose decoded form is kept
 _LINEAR_2D = 1  # A6XX_TEX_2D
 TEXEL_BYTES = {
     form: {0x30: 4, 0x60: 8, 0x80: 16}[form.value & 0xF0] for form in Format
 }  # a6xx_format groups formats by the width of a texel
-
-
-class Block(enum.Enum):
-    """What CP_LOAD_STATE6 can load for compute: (STATE_BLOCK, STATE_TYPE)."""
-
-    SAMPLERS = (0x5, 0)  # SB6_CS_TEX
-    TEXTURES = (0x5, 1)
-    SHADER = (0xD, 0)  # SB6_CS_SHADER
-    CONSTANTS = (0xD, 1)
-    UAVS = (0xD, 3)
-
-
-@dataclass(slots=True)
-class _Load:
-    """A pending load: where from, how many units, behind which unit."""
-
-    address: int
-    offset: int
-    units: int
-
-
-class State:
-    """The register file and the loads that belong to the next launch."""
-
-    def __init__(self, memory: Memory, findings: Findings) -> None:
-        self.memory = memory
-        self.findings = findings
-        self.constants = bytearray(_CONSTANT_BYTES)
-        self.constant_vec4 = 0  # loaded since the last reset
-        self.loads: dict[Block, _Load] = {}
-        self.images: dict[tuple[str, tuple[int, ...]], Image] = {}  # descriptors decoded before
-        self.reports: dict[tuple[int, ...], list[Finding]] = {}  # register values reported on before
-        self._values: dict[int, int] = {}
-        self._fresh: set[int] = set()  # registers written since the last launch
-
-    def get(self, address: int) -> int:
-        """The register at ``address``; 0 if it was never written."""
-        return self._values.get(address, 0)
-
-    def word(self, word: regs.Word) -> int:
-        """The value of a register."""
-        return self._values.get(word.address, 0)
-
-    def field(self, word: regs.Word, field: str) -> int:
-        """The value of a field, with its shift undone."""
-        return word.get(self._values.get(word.address, 0), field)
-
-    def address(self, word: regs.Word) -> int:
-        """The 64-bit value of a register and the one behind it."""
-        return self.get(word.address) | self.get(word.address + 1) << 32
-
-    def write(self, word: regs.Word, value: int) -> None:
-        """Writes a register; reports bits that it does not have, and a value that was never used."""
-        if value & ~word.defined:
-            why = f"sets undefined bits {value & ~word.defined:#x}"
-            self.findings.add(Finding(word.name, "undefined", value, None, why))
-        old = self._values.get(word.address, 0)
-        if word.address in self._fresh and old != value and not word.trigger:
-            why = "is overwritten before the launch that it was for"
-            self.findings.add(Finding(word.name, "dead write", old, value, why, harmless=True))
-        self._fresh.add(word.address)
-        self._values[word.address] = value
-        if word is regs.SP_UPDATE_CNTL:
-            self._reset_loads(value)
-
-    def _reset_loads(self, value: int) -> None:
-        """SP_UPDATE_CNTL drops what CP_LOAD_STATE6 brought in, by kind."""
-        if regs.SP_UPDATE_CNTL.get(value, "CS_STATE"):
-            self.constant_vec4 = 0
-            for block in (Block.SAMPLERS, Block.TEXTURES, Block.SHADER, Block.CONSTANTS):
-                self.loads.pop(block, None)
-        if regs.SP_UPDATE_CNTL.get(value, "CS_UAV"):
-            self.loads.pop(Block.UAVS, None)
-
-    def load(self, block: Block, address: int, offset: int, units: int) -> None:
-        """A CP_LOAD_STATE6 from memory of ``units`` units, behind ``offset`` units.
-
-        Raises:
-            GpuFault: nothing is mapped at ``address``, or the constant file is too small.
-        """
-        self.memory.check(address, 1, f"CP_LOAD_STATE6 of {block.name.lower()}")
-        self.loads[block] = _Load(address, offset, units)
-        if block is Block.CONSTANTS:
-            self._load_constants(address, offset, units)
-
-    def _load_constants(self, address: int, offset: int, units: int) -> None:
-        start, size = offset * _VEC4, units * _VEC4
-        if start + size > _CONSTANT_BYTES:
-            raise GpuFault(
-                f"CP_LOAD_STATE6 of {units} vec4 behind c{offset}: the constant file of compute has "
-                f"{_CONSTANT_BYTES // _VEC4} vec4; load fewer"
-            )
-        mapped = min(size, self.memory.available(address))
-        if mapped < size:
-            self.findings.add(
-                Finding(
-                    "CP_LOAD_STATE6",
-                    "NUM_UNIT of constants",
-                    units,
-                    mapped // _VEC4,
-                    f"reads {size} bytes of constants where {mapped} are mapped; the device may fault",
-                )
-            )
-        data = self.memory.read(address, mapped, "CP_LOAD_STATE6 of constants")
-        self.constants[start : start + size] = data.ljust(size, b"\0")
-        self.constant_vec4 = max(self.constant_vec4, offset + units)
-
-    def units(self, block: Block) -> int:
-        """How many units of a kind are loaded."""
-        load = self.loads.get(block)
-        return load.offset + load.units if load else 0
-
-    def launched(self) -> None:
-        """A launch has used what was written."""
-        self._fresh.clear()
 
 
 def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch:
@@ -187,7 +67,7 @@ def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch
         linear_local_id_regid=state.field(wave, "LINEARLOCALIDREGID"),
     )
     _check_limits(state, dispatch)
-    _report(state)
+    report(state)
     return dispatch
 
 
@@ -401,96 +281,3 @@ def _check_limits(state: State, dispatch: Dispatch) -> None:
         # Whole shader processors: the layout interleaves fibers, so all of the area is used.
         total = state.field(regs.SP_CS_PVT_MEM_SIZE, "TOTALPVTMEMSIZE") * A630.cores.shader_processors.value
         state.memory.check(dispatch.private_base, total, "private memory")
-
-
-def _report(state: State) -> None:
-    """Findings that show only when all of a launch's registers are known."""
-    key = (
-        *(state.word(word) for word in _REPORTED),
-        *(state.units(block) for block in Block),
-        state.constant_vec4,
-        state.memory.available(state.address(regs.SP_CS_PVT_MEM_BASE)),
-    )
-    if key not in state.reports:
-        if len(state.reports) >= _REMEMBERED:
-            state.reports.clear()
-        state.reports[key] = [
-            *_constant_length(state),
-            *_stack_offset(state),
-            *_counts(state),
-            *_sizes(state),
-        ]
-    for finding in state.reports[key]:
-        state.findings.add(finding)
-
-
-_REPORTED = (
-    regs.SP_CS_CONST_CONFIG,
-    regs.SP_CS_PVT_MEM_STACK_OFFSET,
-    regs.SP_CS_CONFIG,
-    regs.SP_CS_TSIZE,
-    regs.SP_CS_USIZE,
-    regs.SP_CS_CNTL_0,
-    regs.SP_CS_WGE_CNTL,
-    regs.SP_CS_INSTR_SIZE,
-)
-
-
-def _sizes(state: State) -> Iterator[Finding]:
-    control, wave = state.word(regs.SP_CS_CNTL_0), state.field(regs.SP_CS_WGE_CNTL, "THREADSIZE")
-    field = regs.SP_CS_CNTL_0["THREADSIZE"]
-    if field.get(control) != wave:
-        why = "differs from SP_CS_WGE_CNTL.THREADSIZE, which it must match"
-        yield Finding("SP_CS_CNTL_0", "THREADSIZE", control, control & ~field.mask | field.put(wave), why)
-    size = state.field(regs.SP_CS_INSTR_SIZE, "UNITS")
-    cache = A630.memories.instruction_preload.value // _UNIT
-    if size > cache:
-        why = f"preloads more than the instruction cache, {cache} units of {_UNIT} bytes"
-        yield Finding("SP_CS_INSTR_SIZE", "UNITS", size, cache, why)
-
-
-def _constant_length(state: State) -> Iterator[Finding]:
-    config = regs.SP_CS_CONST_CONFIG
-    value = state.word(config)
-    length = config.get(value, "CONSTLEN")
-    if length < state.constant_vec4:
-        needed = config["ENABLED"].mask | config["CONSTLEN"].put(state.constant_vec4)
-        why = f"declares {length} vec4 of constants, {state.constant_vec4} are loaded"
-        yield Finding(config.name, "CONSTLEN", value, needed, why)
-
-
-def _stack_offset(state: State) -> Iterator[Finding]:
-    register = regs.SP_CS_PVT_MEM_STACK_OFFSET
-    value, field = state.word(register), register["OFFSET"]
-    available = state.memory.available(state.address(regs.SP_CS_PVT_MEM_BASE))
-    offset = value << field.shift
-    if offset > available:
-        # The value is in bytes if that lies in the private memory.
-        needed = field.put(value) if value <= available else None
-        why = f"puts the call stack {offset} bytes into private memory of {available} bytes"
-        yield Finding(register.name, "OFFSET", value, needed, why)
-
-
-def _counts(state: State) -> Iterator[Finding]:
-    config = state.word(regs.SP_CS_CONFIG)
-    for name, block in (("NTEX", Block.TEXTURES), ("NSAMP", Block.SAMPLERS), ("NUAV", Block.UAVS)):
-        field, loaded = regs.SP_CS_CONFIG[name], state.units(block)
-        declared = field.get(config)
-        if block is Block.TEXTURES and loaded < declared:
-            why = (
-                f"brings {loaded} of {declared} texture descriptors; the rest come from SP_CS_TEXMEMOBJ_BASE"
-            )
-            yield Finding("CP_LOAD_STATE6", "NUM_UNIT of textures", loaded, declared, why, harmless=True)
-        elif declared != loaded:
-            why = f"declares {declared} slots, {loaded} are loaded"
-            fits = loaded << field.low <= field.mask
-            needed = (config & ~field.mask) | loaded << field.low if fits else None
-            yield Finding("SP_CS_CONFIG", name, config, needed, why)
-    for word, used in ((regs.SP_CS_TSIZE, "NTEX"), (regs.SP_CS_USIZE, "NUAV")):
-        count, reserved = regs.SP_CS_CONFIG.get(config, used), state.field(word, "COUNT")
-        if reserved < count:
-            why = f"is less than the {count} slots of SP_CS_CONFIG.{used}"
-            yield Finding(word.name, "COUNT", state.word(word), count, why)
-        elif reserved > max(count, 1):
-            why = f"is more than the {count} slots of SP_CS_CONFIG.{used}"
-            yield Finding(word.name, "COUNT", state.word(word), max(count, 1), why, harmless=True)

@@ -16,8 +16,9 @@ from pytest_qcom.errors import GpuFault
 from pytest_qcom.virtual import registers as regs
 from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.findings import Finding, Findings
-from pytest_qcom.virtual.launch import Block, State, decode_launch
+from pytest_qcom.virtual.launch import decode_launch
 from pytest_qcom.virtual.memory import Memory
+from pytest_qcom.virtual.state import Block, State
 
 
 class Opcode(enum.IntEnum):
