@@ -26,10 +26,15 @@ from tinygrad.runtime import ops_qcom
 from tinygrad.runtime.support.hcq import HCQCompiled
 
 from pytest_qcom import envelope
-from pytest_qcom.analysis.occupancy import register_cost, register_waves
-from pytest_qcom.chip import A630
+from pytest_qcom.devices.admission import (
+    check_arguments,
+    check_geometry,
+    check_image,
+    check_registers,
+    check_resources,
+)
 from pytest_qcom.devices.device import Tensor
-from pytest_qcom.envelope import ArgumentKind, Envelope
+from pytest_qcom.envelope import Envelope
 from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomError
 from pytest_qcom.virtual import registers as regs
 from pytest_qcom.virtual.gpu import collector_paused
@@ -39,7 +44,6 @@ _IMAGE_TYPES = {
     np.dtype(np.float32): dtypes.float,
     np.dtype(np.uint32): dtypes.uint,  # tinygrad's descriptor is the float one; 32-bit words pass unchanged
 }
-_IMAGE_NAMES = "float16, float32 or uint32"
 _SPEC = BufferSpec(cpu_access=True, nolru=True)
 _THREADSIZE = {
     regs.SP_CS_CNTL_0.address: (0, regs.SP_CS_CNTL_0["THREADSIZE"].mask),
@@ -208,9 +212,9 @@ class RuntimeDevice:
             LaunchError: geometry, registers or arguments that do not fit.
             GpuFault, GpuHang, HazardError: what the GPU ran into.
         """
-        self._check_geometry(name, groups, local)
+        check_geometry(name, groups, local)
         program, content = self._program(binary, name, tuple(args))
-        _check_registers(name, content, local, thread128)
+        check_registers(name, content, local, thread128)
         program.thread128 = thread128
         buffers = [self._handle(tensor, f"launch of {name}").buffer for tensor in args]
         with collector_paused(), self._explained(f"launch of {name}"):
@@ -284,7 +288,7 @@ class RuntimeDevice:
                 "give an array of a number type"
             )
         if image:
-            _check_image(shape, dtype)
+            check_image(shape, dtype)
         try:
             buffer = self._runtime.allocator.alloc(nbytes, _SPEC)
         except (MemoryError, OSError) as error:
@@ -312,31 +316,14 @@ class RuntimeDevice:
             )
         return handle
 
-    def _check_geometry(self, name: str, groups: tuple[int, ...], local: tuple[int, ...]) -> None:
-        for what, size in (("groups", groups), ("local size", local)):
-            whole = len(size) == 3 and all(isinstance(count, int | np.integer) for count in size)
-            if not whole or min(size) < 1:
-                raise LaunchError(f"launch of {name} with {what} {size}: give three positive integers")
-        most = A630.waves.workgroup.value
-        if math.prod(local) > most:
-            raise LaunchError(
-                f"launch of {name} with local size {local}: {math.prod(local)} fibers in a workgroup, the "
-                f"A630 allows {most}; choose a smaller local size"
-            )
-        if max(int(count) * int(fibers) for count, fibers in zip(groups, local, strict=True)) >= 1 << 32:
-            raise LaunchError(
-                f"launch of {name} with groups {groups} of {local}: a side has 2**32 work items or more; "
-                "launch in parts"
-            )
-
     def _program(self, binary: bytes, name: str, args: tuple[Tensor, ...]) -> tuple[_Program, Envelope]:
         """The loaded program for a binary and the shapes of its arguments."""
         shapes = tuple((tensor.shape, tensor.dtype.str, tensor.image) for tensor in args)
         key = (binary, name, shapes)
         if key not in self._programs:
             content = envelope.parse(binary, name)
-            _check_arguments(name, content, args)
-            _check_resources(name, content)
+            check_arguments(name, content, args)
+            check_resources(name, content)
             signature = tuple(_signature(index, tensor) for index, tensor in enumerate(args))
             lib = binary if content.merged is None else replace(content, merged=None).to_bytes()
             with self._explained(f"launch of {name}"):
@@ -349,73 +336,6 @@ class RuntimeDevice:
 def ops_path(error: OSError) -> str:
     """The file that an error of the runtime is about."""
     return str(error.filename or "/dev/kgsl-3d0")
-
-
-def _check_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if len(shape) != 3 or shape[2] != 4 or dtype not in _IMAGE_TYPES:
-        raise LaunchError(
-            f"image of shape {shape} and {dtype}: an image is (height, width, 4) of {_IMAGE_NAMES}; "
-            "reshape or convert the array"
-        )
-    height, width, _ = shape
-    side, align = A630.images.side.value, A630.images.pitch_align.value
-    if max(height, width) > side:
-        raise LaunchError(
-            f"image of {width}x{height} texels: the A630 allows {side} texels a side; split the array"
-        )
-    pitch = width * 4 * dtype.itemsize
-    if pitch % align:
-        raise LaunchError(
-            f"image of {width} texels of {4 * dtype.itemsize} bytes a row: rows of {pitch} bytes are no "
-            f"multiple of {align}; make the width a multiple of {align // (4 * dtype.itemsize)}"
-        )
-
-
-def _check_arguments(name: str, content: Envelope, args: tuple[Tensor, ...]) -> None:
-    if len(args) != len(content.arguments):
-        raise LaunchError(
-            f"launch of {name} with {len(args)} arguments: the binary has {len(content.arguments)}; "
-            "give one tensor for each"
-        )
-    for index, (tensor, argument) in enumerate(zip(args, content.arguments, strict=True)):
-        wanted = argument.kind is not ArgumentKind.BUFFER
-        if tensor.image != wanted:
-            found = "an image" if tensor.image else "a linear buffer"
-            raise LaunchError(
-                f"launch of {name}: argument {index} is {found} of shape {tensor.shape}, the binary takes "
-                f"{'an image' if wanted else 'a linear buffer'}; "
-                f"{'create it with device.image' if wanted else 'create it with device.upload'}"
-            )
-
-
-def _check_resources(name: str, content: Envelope) -> None:
-    """What the registers of a launch can hold."""
-    registers = A630.registers.full.value // 4
-    stack, private = regs.SP_CS_CNTL_0["BRANCHSTACK"], regs.SP_CS_PVT_MEM_PARAM["MEMSIZEPERITEM"]
-    for what, value, most in (
-        ("full vec4 registers", content.fregs, registers),
-        ("half vec4 registers", content.hregs, registers),
-        ("entries of branch stack", content.branchstack, stack.get(stack.mask)),
-        ("bytes of private memory", content.private_bytes, private.get(private.mask)),
-        ("bytes of local memory", content.shared_bytes, A630.memories.local_bytes.value),
-        ("bytes before its first instruction", content.entry, len(content.image) - 1),
-    ):
-        if value > most:
-            raise LaunchError(f"launch of {name} with {value} {what}: the A630 allows {most}; use less")
-
-
-def _check_registers(name: str, content: Envelope, local: tuple[int, int, int], thread128: bool) -> None:
-    cost = register_cost(content.fregs, content.hregs, bool(content.merged))
-    waves = register_waves(cost, thread128)
-    fibers = A630.waves.fibers.value * (2 if thread128 else 1)
-    needed = -(-math.prod(local) // fibers)
-    if needed > waves:
-        mode = "THREAD128" if thread128 else "THREAD64"
-        raise LaunchError(
-            f"launch of {name} with local size {local} in {mode}: {content.fregs} full and {content.hregs} "
-            f"half vec4 registers leave room for {waves * fibers} fibers in a workgroup; choose a smaller "
-            "local size or use fewer registers"
-        )
 
 
 def _signature(index: int, tensor: Tensor) -> tuple[str, int, Any, tuple[int, ...]]:

@@ -157,3 +157,16 @@ def test_importing_the_registry_imports_nothing_heavy() -> None:
         "print(sorted({'numpy', 'tinygrad', 'llvmlite'} & {name.partition('.')[0] for name in sys.modules}))"
     )
     assert python(heavy) == "[]\n"
+
+
+FINDINGS = """
+print(session.findings())
+with session.installed(entry, "strict"):
+    from tinygrad import Tensor
+    (Tensor([1.0, 2.0]) * 3).realize()
+print([found.field for found in session.findings() if not found.harmless])
+"""
+
+
+def test_what_is_found_in_a_session() -> None:
+    assert python(FINDINGS) == "()\n['CONSTLEN', 'OFFSET']\n"
