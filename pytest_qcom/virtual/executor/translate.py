@@ -7,7 +7,7 @@ and all writes are masked; programs whose branches are the same for all fibers o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_qcom.isa import access
 from pytest_qcom.isa.instruction import (
@@ -651,14 +651,18 @@ class _Translator:
         assert isinstance(effect, Shuffle) and dst is not None
         mode = effect.of(instr)
         operand = instr.srcs[1] if len(instr.srcs) > 1 else Operand(Kind.IMM, 0)
-        indices = self._source_rows(operand, 1, 0)
-        rows = self._source_rows(value, 1, 2, value.half)
-        target = self._target_rows(dst)
-        self._close()
-        pointers = [("ptr", self._at(at)) for at in (target, rows, indices)]
         bits = 16 if dst.half else 32
-        self._call("void", f"shuffle_{bits}", ("ptr", "%w"), *pointers, ("i32", str(SHUFFLES.index(mode))))
-        self._collect(dst, [0])
+        for component in range(access.vector(instr)):
+            if not instr.get("wrmask", 1) >> component & 1:
+                continue
+            into = replace(dst, value=dst.value + component)
+            indices = self._source_rows(operand, 1, 0)
+            rows = self._source_rows(replace(value, value=value.value + component), 1, 2, value.half)
+            target = self._target_rows(into)
+            self._close()
+            pointers = [("ptr", self._at(at)) for at in (target, rows, indices)]
+            self._call("void", f"shuffle_{bits}", ("ptr", "%w"), *pointers, ("i32", str(SHUFFLES.index(mode))))
+            self._collect(into, [0])
 
 
 def _kind(ty: Ty) -> str:

@@ -222,6 +222,10 @@ def test_local_atomics_over_waves(executor: Executor) -> None:
         ("quad_shuffle.horiz (u32)(x)r1.x, r0.x", lambda i, n: i ^ 1),
         ("quad_shuffle.vert (u32)(x)r1.x, r0.x", lambda i, n: i ^ 2),
         ("quad_shuffle.diag (u32)(x)r1.x, r0.x", lambda i, n: i ^ 3),
+        (
+            "mov.u32u32 r2.x, 7\nmov.u32u32 r2.y, r0.x\nquad_shuffle.horiz (u32)(xy)r0.w, r2.x",
+            lambda i, n: i ^ 1,
+        ),
         ("getfiberid.u32 r1.x", lambda i, n: i),
     ],
 )
