@@ -26,15 +26,25 @@ CHOICES = (64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a fiber computes: ``rows`` rows by ``cols`` vec4 columns, the columns ``LANES`` vec4 apart.
+    """What a fiber computes: ``rows`` rows by ``cols`` vec4 columns, the columns ``lanes`` vec4 apart.
 
-    ``swapped``: the grid counts rows of workgroups in x and columns in y.
+    Attributes:
+        swapped: the grid counts rows of workgroups in x and columns in y.
+        share: neighbouring fibers that work on one tile together, a power of two.
+        rows_first: neighbouring fibers take tiles below each other, and only then the next column.
     """
 
     rows: int
     cols: int
     threads: int
     swapped: bool = False
+    share: int = 1
+    rows_first: bool = False
+
+    @property
+    def lanes(self) -> int:
+        """Tiles side by side in a workgroup."""
+        return LANES // self.share
 
     @property
     def group_rows(self) -> int:
@@ -44,7 +54,7 @@ class Tile:
     @property
     def group_columns(self) -> int:
         """Scalar columns of C that a workgroup computes."""
-        return 4 * LANES * self.cols
+        return 4 * self.lanes * self.cols
 
     def groups(self, name: str, m: int, n: int) -> tuple[int, int, int]:
         """The grid over an (m, n) output.
@@ -69,12 +79,18 @@ def emit_place(w: Writer, tile: Tile, row: Reg, col: Reg, scratch: Block) -> Non
     ``scratch`` are four full scalars other than r0.x; ``col`` may be r0.x.
     """
     lane, sub_row, group_x, group_y = (scratch[index] for index in range(4))
-    w.alu("and.b", lane, LOCAL_ID, LANES - 1)
-    w.alu("shr.b", sub_row, LOCAL_ID, (LANES - 1).bit_length())
+    if tile.rows_first:
+        w.alu("and.b", sub_row, LOCAL_ID, tile.threads // LANES - 1)
+        w.alu("shr.b", lane, LOCAL_ID, (tile.threads // LANES).bit_length() - 1)
+    else:
+        w.alu("and.b", lane, LOCAL_ID, LANES - 1)
+        w.alu("shr.b", sub_row, LOCAL_ID, (LANES - 1).bit_length())
     w.mov(group_x, GROUP_Y if tile.swapped else GROUP_X)
     w.mov(group_y, GROUP_X if tile.swapped else GROUP_Y)
     emit_multiply(w, sub_row, sub_row, tile.rows)
-    emit_multiply(w, group_x, group_x, LANES * tile.cols)
+    if tile.share > 1:
+        w.alu("shr.b", lane, lane, tile.share.bit_length() - 1)
+    emit_multiply(w, group_x, group_x, tile.lanes * tile.cols)
     emit_multiply(w, group_y, group_y, tile.group_rows)
     w.alu("add.s", col, group_x, lane)
     w.alu("add.s", row, group_y, sub_row)

@@ -49,7 +49,7 @@ class RowMajor:
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         self.addresses(w, tile, plan)
         for col in range(tile.cols):
-            offset = 4 * self.element * LANES * col
+            offset = 4 * self.element * tile.lanes * col
             if not _SMALLEST <= offset <= _LARGEST:
                 raise KernelError(f"store of column {col}: {offset} bytes are beyond the offset of a store")
             sources = [plan[self.source].vec(row * tile.cols + col) for row in range(tile.rows)]
@@ -174,7 +174,7 @@ class ImageStore:
         for start in range(0, len(places), pairs):
             batch = places[start : start + pairs]
             for index, (line, column) in enumerate(batch):
-                w.alu("add.s", at[2 * index], col, LANES * column)
+                w.alu("add.s", at[2 * index], col, tile.lanes * column)
                 w.alu("add.s", at[2 * index + 1], row, line)
             for index, (line, column) in enumerate(batch):
                 w.store_texel(plan[self.source].vec(line * tile.cols + column), at[2 * index])
