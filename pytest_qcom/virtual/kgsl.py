@@ -30,6 +30,7 @@ _PAGE = 0x1000
 _MOST_BYTES = 1 << 36  # of one process; pages that nobody touches cost nothing
 _MOST_COMMANDS = 2000  # KGSL_MAX_NUMIBS is larger than any stream here has
 _FOREVER = 0xFFFFFFFF
+_PATIENCE = 0.25  # seconds
 
 
 def _error(code: int, what: str) -> OSError:
@@ -245,8 +246,10 @@ class Node:
             newest = self.gpu.submitted(call.context_id)
         if call.timestamp > newest:
             raise _error(errno.EINVAL, f"WAITTIMESTAMP for {call.timestamp}, the newest is {newest}")
-        seconds = None if call.timeout == _FOREVER else call.timeout / 1000
-        if not self.gpu.wait(call.context_id, call.timestamp, seconds):
+        # Who waits for ever keeps a deadline of its own, and asks again until then.
+        forever = call.timeout == _FOREVER
+        seconds = _PATIENCE if forever else call.timeout / 1000
+        if not self.gpu.wait(call.context_id, call.timestamp, seconds) and not forever:
             raise _error(errno.ETIMEDOUT, f"WAITTIMESTAMP for {call.timestamp} within {call.timeout} ms")
 
 

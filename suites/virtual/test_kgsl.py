@@ -147,6 +147,19 @@ def test_a_wait_can_be_bounded(driver: Driver) -> None:
     assert not driver.bench.gpu.has_context(context)
 
 
+def test_a_wait_for_ever_comes_back_for_its_caller_to_ask_again(driver: Driver) -> None:
+    driver.bench.gpu.wait_limit = 30
+    _, place = driver.alloc(4096)
+    context = driver.context()
+    timestamp = driver.command(context, wait(place, 1) + signal(place + 8, 1))
+    call = {"context_id": context, "timestamp": timestamp, "timeout": 0xFFFFFFFF}
+    kgsl.IOCTL_KGSL_DEVICE_WAITTIMESTAMP_CTXTID(driver.file, **call)
+    assert driver.bench.word(place + 8) == 0
+    driver.bench.gpu.memory.write(place, struct.pack("<I", 1), "test")
+    kgsl.IOCTL_KGSL_DEVICE_WAITTIMESTAMP_CTXTID(driver.file, **call)
+    assert driver.bench.word(place + 8) == 1
+
+
 INVALID = "Invalid argument: "
 ADDRESS = "Bad address: "
 
