@@ -11,6 +11,7 @@ from pytest_qcom import baselines
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import registry
 from pytest_qcom.kernels.kernel import Build, Kernel
+from pytest_qcom.kernels.notes import words
 
 SHAPE = ("m", "n", "k", "threads", "thread128")
 """Columns of a table of measurements that are options of a kernel."""
@@ -72,15 +73,19 @@ def published() -> Callable[[Mapping[str, str]], tuple[str, float] | None]:
     """Finds the declared case that a row of measurements is about, and the work of its launch.
 
     A row is about a case when its family is the kernel's name and its configuration, together with the
-    columns that are options, gives the case's options.
+    columns that are options, gives the case's options. Of several rows about one case the first counts.
     """
+    seen: set[str] = set()
     families: dict[str, list[Kernel]] = {}
     for kernel in registry.KERNELS.values():
         families.setdefault(kernel.family or kernel.name, []).append(kernel)
 
     def match(row: Mapping[str, str]) -> tuple[str, float] | None:
         found = [target for kernel in families.get(row["family"], ()) for target in _cases(kernel, row)]
-        return (found[0].key, found[0].build().work) if len(found) == 1 else None
+        if len(found) != 1 or found[0].key in seen:
+            return None
+        seen.add(found[0].key)
+        return found[0].key, found[0].build().work
 
     return match
 
@@ -89,7 +94,7 @@ def _cases(kernel: Kernel, row: Mapping[str, str]) -> list[Target]:
     """The cases of a kernel that have exactly the options of a row."""
     known = {option.name for option in dataclasses.fields(kernel.options)}
     given: dict[str, str] = {name: row[name] for name in SHAPE if row[name] and name in known}
-    given.update(_words(row["config"].split()))
+    given.update(words(row["config"]))
     try:
         options = kernel.configure(given)
     except KernelError:  # a configuration that the kernel does not offer

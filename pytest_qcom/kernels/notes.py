@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-PHRASES = {"swapped before B1": "split-next-a-first"}
-"""What a configuration says in words, as the option that it means."""
+PHRASES = {"swapped before B1": "split-next-a-first", "stream-b with sync": "stream-b sync"}
+"""What a configuration says in words, as the options that it means."""
 
 
 def words(config: str) -> Iterator[tuple[str, str]]:
