@@ -11,6 +11,7 @@ from pytest_qcom.kernels.families import (
     gemm_4x4_fp16,
     gemm_4x8_fp32_rotate,
     gemm_4x8_fp32_splitk,
+    gemm_4x8_fp32_waksman,
     gemm_4xn_fp16,
     gemm_4xn_fp32_published,
     gemm_8xn_fp16,
@@ -18,6 +19,10 @@ from pytest_qcom.kernels.families import (
     gemm_8xn_fp32_published,
     gemm_dp4,
     gemm_rxc_fp32,
+    mad_peak,
+    probe_branch,
+    probe_images,
+    shuffle,
     texture_bw,
 )
 from pytest_qcom.kernels.kernel import Kernel
@@ -30,11 +35,16 @@ FAMILIES = (
     gemm_rxc_fp32,
     gemm_4x8_fp32_rotate,
     gemm_4x8_fp32_splitk,
+    gemm_4x8_fp32_waksman,
     gemm_4xn_fp32_published,
     gemm_8xn_fp32_published,
     gemm_dp4,
     alu_peak,
+    mad_peak,
     texture_bw,
+    shuffle,
+    probe_branch,
+    probe_images,
 )
 
 

@@ -32,6 +32,7 @@ PUBLISHED = cases("as-published", of="_fp32")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_rotate")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_rotate_part")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_splitk")
+@pytest.mark.qcom_kernel("gemm_4x8_fp32_waksman")
 def test_gemm_is_right_on_random_matrices_and_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     outcome = kernel_run()
     assert outcome.ok
