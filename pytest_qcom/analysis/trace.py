@@ -62,8 +62,10 @@ class Trace:
     lines: Mapping[int, float]
 
 
-def trace(launch: Steering, program: Program, group: tuple[int, int, int] = (0, 0, 0)) -> Trace:
-    """The path of the first wave of workgroup ``group``.
+def trace(
+    launch: Steering, program: Program, group: tuple[int, int, int] = (0, 0, 0), budget: int = _BUDGET
+) -> Trace:
+    """The path of the first wave of workgroup ``group``, of at most ``budget`` instructions.
 
     Raises:
         GpuHang: a path that does not end.
@@ -79,9 +81,9 @@ def trace(launch: Steering, program: Program, group: tuple[int, int, int] = (0, 
     while True:
         instr = program.instrs[index]
         path.append(index)
-        if len(path) > _BUDGET:
+        if len(path) > budget:
             raise GpuHang(
-                f"trace of {len(program.instrs)} instructions: no end after {_BUDGET} of them", index=index
+                f"trace of {len(program.instrs)} instructions: no end after {budget} of them", index=index
             )
         kind = flow(instr)
         if kind is Flow.END:

@@ -150,7 +150,7 @@ def summary(table: Sequence[Row], constants: Constants) -> str:
     measured = np.array([row.measured for row in table])
     errors = np.abs(found / measured - 1)
     ranks = [np.argsort(np.argsort(values)) for values in (found, measured)]
-    spearman = np.corrcoef(*ranks)[0, 1]
+    spearman = np.corrcoef(ranks[0], ranks[1])[0, 1]
     return (
         f"{len(table)} rows: median error {np.median(errors):.3f}, 90th percentile "
         f"{np.quantile(errors, 0.9):.3f}, Spearman {spearman:.3f}"

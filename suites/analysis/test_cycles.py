@@ -78,6 +78,7 @@ def test_an_image_beyond_the_instruction_cache_is_slower() -> None:
     assert large.cycles > 2.5 * small.cycles
 
 
+@pytest.mark.long
 class TestPublishedTurns:
     """Turns that the notes report; their figures were measured on a device."""
 
