@@ -33,6 +33,9 @@ PUBLISHED = cases("as-published", of="_fp32")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_rotate_part")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_splitk")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_waksman")
+@pytest.mark.qcom_kernel("gemm_4x4_fp32_quad_a")
+@pytest.mark.qcom_kernel("gemm_4x4_fp32_quad_b")
+@pytest.mark.qcom_kernel("gemm_4x8_fp32_quad_a")
 def test_gemm_is_right_on_random_matrices_and_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     outcome = kernel_run()
     assert outcome.ok
@@ -131,6 +134,9 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_4x8_fp32_rotate", {"k_unroll": 4}, "the banks turn in 3 steps, give a multiple of it"),
         ("gemm_4x8_fp32_rotate", {"k_start": 256}, "0 K steps from 256 of 256; give a part that there is"),
         ("gemm_4x8_fp32_rotate", {"k": 4096}, "1024 K steps; the loop counts 1023"),
+        ("gemm_4x4_fp32_quad_b", {"threads": 64}, "a quad has four rows of tiles, give 128 or 256"),
+        ("gemm_4x8_fp32_waksman", {"image_store": False, "half_output": True}, "give image-store=true too"),
+        ("gemm_4x8_fp32_splitk", {"n": 96}, "not made of tiles of 16 x 64"),
         ("gemm_4x4_fp32_published", {"compact_fp32": True, "compact_preload": True}, "give one of them"),
         ("gemm_4x4_fp32_published", {"batch_coords": True}, "are about compact-preload"),
         ("gemm_4x4_fp32_published", {"coord_delay": 8}, "coord-delay is 8; give -1 \\(none\\) to 7"),
