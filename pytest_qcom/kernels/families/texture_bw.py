@@ -36,6 +36,8 @@ class Options:
         m, n, k: the GEMM whose B is sampled, on its grid; of n only whole tiles of 32 ``loads`` columns.
         loads: samples between two waits: 4 to 32 in steps of 4.
         threads: fibers of a workgroup: 64, 128 or 256.
+        thread128: the launch mode.
+        fregs, hregs: declared footprints in vec4 beyond what is used, which costs waves; 0 for what is used.
     """
 
     m: int = 1024
@@ -43,6 +45,9 @@ class Options:
     k: int = 1024
     loads: int = 16
     threads: int = 128
+    thread128: bool = True
+    fregs: int = 0
+    hregs: int = 0
 
 
 def _tile(options: Options) -> Tile:
@@ -88,7 +93,7 @@ def build(options: Options) -> Build:
     w.branch("loop")
     emit_fiber_store(w, plan["sum"][0], plan["scratch"], groups[0], options.threads)
     w.end()
-    fregs, hregs = plan.footprint()
+    fregs, hregs = _declared(options, plan)
     fibers = groups[0] * groups[1] * options.threads
     return Build(
         program=insert_waits(w.program()),
@@ -100,9 +105,18 @@ def build(options: Options) -> Build:
         ),
         groups=groups,
         local=(options.threads, 1, 1),
-        thread128=True,
+        thread128=options.thread128,
         work=1e-9 * fibers * (options.k // 4) * options.loads * _TEXEL_BYTES,
     )
+
+
+def _declared(options: Options, plan: RegisterPlan) -> tuple[int, int]:
+    """The footprints, or the larger ones that are asked for."""
+    used = plan.footprint()
+    for name, given, needed in zip(("fregs", "hregs"), (options.fregs, options.hregs), used, strict=True):
+        if given and given < needed:
+            raise KernelError(f"texture_bw: {name} is {given}, {needed} are used; give more, or 0 for those")
+    return max(options.fregs, used[0]), max(options.hregs, used[1])
 
 
 def _emit_step(w: Writer, plan: RegisterPlan, options: Options) -> None:
@@ -161,6 +175,8 @@ BANDWIDTH = Kernel(
         ),
         Case("threads-64", dict(m=8, n=1024, k=64, threads=64)),
         Case("threads-256", dict(m=32, n=1024, k=64, threads=256)),
+        Case("thread64", dict(m=16, n=1024, k=64, thread128=False)),
+        Case("few-waves", dict(m=16, n=1024, k=64, hregs=48)),
     ),
     claim="probe",
     source="qcom_texture_bw.py and QUALCOMM.md of tinygrad's QCOM GEMM experiments",
