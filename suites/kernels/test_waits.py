@@ -40,8 +40,18 @@ def test_no_wait_is_missing(kernel: Kernel, case: Case) -> None:
         ("gemm_4xn_fp16", {"k_unroll": 1, "ncols": 2}),
         ("gemm_4x4_fp16", {"strip_sync": True}),
         ("texture_bw", {"loads": 12}),
+        ("gemm_4x8_fp32", {}),
+        ("gemm_4x8_fp32", {"preload_b": False}),
+        ("gemm_4x8_fp32_rotate", {}),
+        ("gemm_4x8_fp32_splitk", {}),
+        ("gemm_4x8_fp32_waksman", {}),
+        ("gemm_4x4_fp32_quad_b", {}),
+        ("gemm_dp4_scaled", {}),
     ],
-    ids=["4x16", "4x8", "compiled", "texture"],
+    ids=[
+        *("4x16", "4x8", "compiled", "texture", "fp32", "fp32-one-bank", "rotate", "splitk", "waksman"),
+        *("quad", "dp4"),
+    ],
 )
 def test_no_wait_is_too_many(name: str, options: dict[str, bool | int]) -> None:
     """Without any flag, or with any idle slot less, there is a hazard."""
