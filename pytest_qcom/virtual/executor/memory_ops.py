@@ -314,6 +314,8 @@ def _load(module: Any, wave: int, space: str, letter: str, memory: int, register
                 f.blend_store(mask, value, t.cell(component, first))
             with other:
                 done = t.fast(mask, (1, 2, 4), lambda count: bulk(count, first))
+                if memory == 32:
+                    done = b.or_(done, _quads(t, mask, first, done))
                 rest = b.select(done, i32(0), mask)
                 with f.lanes(rest) as bit:
                     lane = b.add(bit, first)
@@ -323,6 +325,45 @@ def _load(module: Any, wave: int, space: str, letter: str, memory: int, register
                         f.store(_extend(b, value, register), t.cell(component, lane), 0, register // 8)
     b.ret(i32(0))
     f.finish()
+
+
+def _quads(t: _Transfer, mask: Any, first: Any, done: Any) -> Any:
+    """Loads four words for each lane of a full chunk and turns lanes of words into words of lanes.
+
+    Matrix kernels load so, from addresses that few lanes share. Whether it was done.
+    """
+    f, b = t.f, t.f.b
+    four = b.icmp_signed("==", t.count, i64(4))
+    apt = b.and_(b.and_(four, b.icmp_signed("==", mask, i32(-1))), b.not_(done))
+    with f.when(apt), f.loop(CHUNK // _GROUP) as part:
+        start = b.add(first, b.mul(part, i64(_GROUP)))
+        lanes = []
+        for lane in range(_GROUP):
+            lanes.append(f.load(ir.VectorType(I32, 4), t.address(b.add(start, i64(lane)))))
+        for component, words in enumerate(_transposed(b, lanes)):
+            f.store(words, t.cell(i64(component), start), 0, 64)
+    return apt
+
+
+def _transposed(b: Any, lanes: list[Any]) -> list[Any]:
+    """Sixteen vectors of four words as four vectors of sixteen: 4 x 4 transpositions in 128-bit parts."""
+
+    def shuffle(left: Any, right: Any, picks: list[int]) -> Any:
+        return b.shuffle_vector(left, right, ir.Constant(ir.VectorType(I32, len(picks)), picks))
+
+    def joined(vectors: list[Any]) -> Any:
+        while len(vectors) > 1:
+            picks = list(range(2 * vectors[0].type.count))
+            vectors = [shuffle(*vectors[n : n + 2], picks) for n in range(0, len(vectors), 2)]
+        return vectors[0]
+
+    rows = [joined(lanes[n::4]) for n in range(4)]  # part k of row n is lane 4k + n
+    low = [base + n for base in (0, 4, 8, 12) for n in (0, 16, 1, 17)]
+    high = [base + n for base in (0, 4, 8, 12) for n in (2, 18, 3, 19)]
+    pairs = [shuffle(*rows[n : n + 2], picks) for n in (0, 2) for picks in (low, high)]
+    first = [base + n for base in (0, 4, 8, 12) for n in (0, 1, 16, 17)]
+    second = [base + n for base in (0, 4, 8, 12) for n in (2, 3, 18, 19)]
+    return [shuffle(pairs[n], pairs[n + 2], picks) for n in (0, 1) for picks in (first, second)]
 
 
 def _extend(b: Any, value: Any, bits: int) -> Any:

@@ -84,6 +84,29 @@ def test_gathers_and_scatters(executor: Executor) -> None:
     assert np.array_equal(target, expected)
 
 
+@WAVES
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_gathers_vectors(executor: Executor, count: int, thread128: bool) -> None:
+    """Each lane loads ``count`` words from an address of its own, which other lanes may share."""
+    lanes = 128 if thread128 else 64
+    index = aligned((lanes,), "uint32")
+    index[:] = np.random.default_rng(6).integers(0, 40, lanes)
+    source, target = _random((40, 4), "uint32", 7), aligned((lanes, 4), "uint32")
+    memory = Memory()
+    file = constants(memory.add(index), memory.add(source), memory.add(target))
+    a = Assembler()
+    lane_address(a, 40, "r0.x", "c0.x", 2)
+    a.emit("ldg.u32", "r1.x", "g[r10.x]", 1)
+    lane_address(a, 44, "r1.x", "c0.z", 4)
+    a.emit("ldg.u32", "r2.x", "g[r11.x]", count)
+    lane_address(a, 48, "r0.x", "c1.x", 4)
+    a.emit("stg.u32", "g[r12.x]", "r2.x", count)
+    a.emit("end")
+    executor.run(launch(a.program(), file, thread128=thread128), memory)
+    assert np.array_equal(target[:, :count], source[index, :count])
+    assert not target[:, count:].any()
+
+
 def test_register_offsets(executor: Executor) -> None:
     source, target = _random((256,), "uint16", 5), aligned((64,), "uint16")
     memory = Memory()
