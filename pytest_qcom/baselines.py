@@ -98,11 +98,11 @@ class Baseline:
     document: Mapping[str, Any]
     floors: Mapping[str, Floor]
 
-    def floor(self, key: str) -> Floor:
-        """The floor of ``kernel[case]``.
+    def floor(self, key: str, mode: str) -> Floor:
+        """The floor of ``kernel[case]``, for times that mean ``mode``.
 
         Raises:
-            BaselineError: no entry of that name.
+            BaselineError: no entry of that name, or one that another model of time measured.
         """
         __tracebackhide__ = True
         if key not in self.floors:
@@ -112,7 +112,15 @@ class Baseline:
                 key=key,
                 path=str(self.path),
             )
-        return self.floors[key]
+        floor = self.floors[key]
+        if floor.model != mode:
+            raise BaselineError(
+                f"floor of {key} on {self.device}: {self.path} has it from {floor.model!r}, the device's "
+                f"times are {mode!r}; measure it again with --qcom-update-baselines",
+                key=key,
+                model=floor.model,
+            )
+        return floor
 
 
 def newest(root: Path, device: str) -> Path | None:

@@ -218,7 +218,7 @@ class Session:
         floor, problem = None, None
         if not self.settings.update:
             try:
-                floor = self.baseline.floor(measured.key)
+                floor = self.baseline.floor(measured.key, self.machine.mode)
             except BaselineError as error:
                 problem = error
         measured = dataclasses.replace(measured, floor=floor.value if floor else None)

@@ -60,7 +60,7 @@ def test_what_was_stored_is_loaded(tmp_path: Path, stored: Path) -> None:
     assert stored == tmp_path / "desk" / "0001_floors.json"
     loaded = baselines.load(tmp_path, "desk")
     assert list(loaded.floors) == ["gemm[large]", "gemm[small]"]
-    floor = loaded.floor("gemm[small]")
+    floor = loaded.floor("gemm[small]", "hardware")
     assert (floor.value, floor.unit, floor.tolerance, floor.model) == (1.0, "GFLOPS", 0.02, "hardware")
     assert floor.provenance["versions"] == VERSIONS
 
@@ -72,13 +72,13 @@ def test_measurement_survives_its_text() -> None:
 
 @pytest.mark.parametrize("speed", [1.0, 2.0, 0.98])
 def test_floor_allows_its_tolerance(tmp_path: Path, stored: Path, speed: float) -> None:
-    floor = baselines.load(tmp_path, "desk").floor("gemm[small]")
+    floor = baselines.load(tmp_path, "desk").floor("gemm[small]", "hardware")
     assert floor.check(speed, "GFLOPS") == pytest.approx(speed - 1)
 
 
 @pytest.mark.parametrize("speed", [0.979, 0.0, float("nan")])
 def test_floor_breach(tmp_path: Path, stored: Path, speed: float) -> None:
-    floor = baselines.load(tmp_path, "desk").floor("gemm[small]")
+    floor = baselines.load(tmp_path, "desk").floor("gemm[small]", "hardware")
     with pytest.raises(FloorError) as error:
         floor.check(speed, "GFLOPS")
     assert error.value.facts["floor"] == 1.0
@@ -91,7 +91,7 @@ def test_floor_breach(tmp_path: Path, stored: Path, speed: float) -> None:
 
 def test_floor_of_another_unit(tmp_path: Path, stored: Path) -> None:
     with pytest.raises(BaselineError, match=r"measured in GB/s, .* has GFLOPS; rewrite"):
-        baselines.load(tmp_path, "desk").floor("gemm[small]").check(5.0, "GB/s")
+        baselines.load(tmp_path, "desk").floor("gemm[small]", "hardware").check(5.0, "GB/s")
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -103,10 +103,19 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_missing_entry(tmp_path: Path, stored: Path) -> None:
     with pytest.raises(BaselineError) as error:
-        baselines.load(tmp_path, "desk").floor("gemm[huge]")
+        baselines.load(tmp_path, "desk").floor("gemm[huge]", "hardware")
     assert str(error.value) == (
         f"floor of gemm[huge] on desk: {stored} has no such entry among its 2; "
         "measure it with --qcom-update-baselines"
+    )
+
+
+def test_floor_of_another_model_of_time(tmp_path: Path, stored: Path) -> None:
+    with pytest.raises(BaselineError) as error:
+        baselines.load(tmp_path, "desk").floor("gemm[small]", "model: cycles")
+    assert str(error.value) == (
+        f"floor of gemm[small] on desk: {stored} has it from 'hardware', "
+        "the device's times are 'model: cycles'; measure it again with --qcom-update-baselines"
     )
 
 

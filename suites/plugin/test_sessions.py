@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_qcom.devices import registry
+from pytest_qcom.devices.device import Device
 from suites.plugin.conftest import KERNEL_TEST, Run
 
 DRAW = """
@@ -204,6 +206,11 @@ def test_package_without_its_metadata_loads_the_plugin_too(pytester: pytest.Pyte
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["random inputs drawn with seed * --qcom-seed 3); *"])
     assert os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") is None
+
+
+def test_the_registry_names_a_device_as_the_device_names_itself(device: Device) -> None:
+    entry = registry.find(device.name, Path.cwd())
+    assert (entry.name, entry.chip, entry.mode) == (device.name, device.chip, device.mode)
 
 
 def test_marker_without_its_fixture(desk: Run) -> None:
