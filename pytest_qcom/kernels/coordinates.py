@@ -18,7 +18,12 @@ class Persistent:
     The plan's ``a_pairs`` are the rows' (k4, row), its ``b_pairs`` the columns' four (col4, k) each. A pair
     changes only behind the products that waited for its sample. ``row`` and ``col`` are the y of the first A
     pair and the x of the first B pair, which never change, so they serve the epilogue too.
+
+    Attributes:
+        base: the plan's block with the first row of B, which may lie over the x of A; else that is row 0.
     """
+
+    base: str = ""
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         a_pairs, b_pairs = schedule.plan["a_pairs"], schedule.plan["b_pairs"]
@@ -31,7 +36,10 @@ class Persistent:
                 w.alu("add.s", b_pairs[2 * index], col, LANES * column)
             elif kk:
                 w.mov(b_pairs[2 * index], col)
-            w.mov(b_pairs[2 * index + 1], kk)
+            if self.base:
+                w.alu("add.s", b_pairs[2 * index + 1], schedule.plan[self.base][0], kk)
+            else:
+                w.mov(b_pairs[2 * index + 1], kk)
         for index in range(schedule.tile.rows):
             w.mov(a_pairs[2 * index], 0)
 

@@ -71,7 +71,7 @@ class Published:
         add256_store_mode, add256_gap, add256_direct_sources: see ``Stepped``.
         no_store: the products are dropped; a probe.
         skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
-        profile: ``alu``: neither samples nor stores; a probe.
+        profile: a probe without a store: ``alu`` does not sample, ``isam`` does not multiply.
         swap_grid: workgroup x counts rows, y columns.
         fregs_override, hregs_override: vec4 declared; 0 is what the notes declare. Fewer than are used
             corrupt or hang hardware.
@@ -169,8 +169,8 @@ def check(name: str, options: Published, ncols: int, forms: tuple[str, ...]) -> 
             raise KernelError(
                 f"{name}: {word(option)} is {getattr(options, option)}; give -1 (none) to {_LONGEST_DELAY}"
             )
-    if options.profile not in ("", "alu"):
-        raise KernelError(f"{name}: profile is {options.profile!r}; the one that is declared is alu")
+    if options.profile not in ("", "alu", "isam"):
+        raise KernelError(f"{name}: profile is {options.profile!r}; give alu or isam")
     if given[0] != "split_a":
         _needs_split(name, options)
     _check_store(name, options)
@@ -211,7 +211,7 @@ def epilogue(options: Published) -> Epilogue:
 
 def skipped(options: Published) -> str:
     """The operands that are not sampled."""
-    if options.profile:
+    if options.profile == "alu":
         return "AB"
     return "A" * options.skip_a_loads + "B" * options.skip_b_loads
 

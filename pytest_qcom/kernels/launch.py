@@ -16,6 +16,7 @@ from pytest_qcom.kernels.writer import Writer
 LOCAL_ID = "r0.x"
 GROUP_X = "r51.w"
 GROUP_Y = "r52.x"
+GROUP_Z = "r52.y"
 
 LANES = 32
 """Fibers side by side along a row of C; neighbours take neighbouring vec4 columns."""

@@ -15,6 +15,7 @@ from pytest_qcom.kernels.families import (
     gemm_4xn_fp16,
     gemm_4xn_fp32_published,
     gemm_4xn_fp32_quad,
+    gemm_8x8_fp16_batched,
     gemm_8xn_fp16,
     gemm_8xn_fp16_published,
     gemm_8xn_fp32_published,
@@ -31,6 +32,7 @@ from pytest_qcom.kernels.kernel import Kernel
 FAMILIES = (
     gemm_4x4_fp16,
     gemm_4xn_fp16,
+    gemm_8x8_fp16_batched,
     gemm_8xn_fp16,
     gemm_8xn_fp16_published,
     gemm_rxc_fp32,

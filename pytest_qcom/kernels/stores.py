@@ -152,11 +152,11 @@ _STORE_GAPS: Mapping[str, Collection[int]] = {"donor": range(1, 7), "pairs": (1,
 
 @dataclass(frozen=True, slots=True)
 class ImageStore:
-    """Full vec4 into an image of C, a texel a vec4 column; the descriptor's format converts.
+    """Vec4 into an image of C, a texel a vec4 column; the descriptor's format converts.
 
     The plan gives ``at``, two full scalars for the coordinate of each store in turn, beside ``row`` and
     ``col``. A coordinate may change when (ss) says that the store has read it, so more pairs than one in
-    ``at`` let stores overlap.
+    ``at`` let stores overlap. Half accumulators are made full first, in ``texels``, four full scalars a pair.
 
     Attributes:
         source: the plan's block with the vec4 of (row, column) at ``row * cols + column``.
@@ -176,8 +176,13 @@ class ImageStore:
             for index, (line, column) in enumerate(batch):
                 w.alu("add.s", at[2 * index], col, tile.lanes * column)
                 w.alu("add.s", at[2 * index + 1], row, line)
-            for index, (line, column) in enumerate(batch):
-                w.store_texel(plan[self.source].vec(line * tile.cols + column), at[2 * index])
+            sources = [plan[self.source].vec(line * tile.cols + column) for line, column in batch]
+            for index, source in enumerate(sources):
+                if source.half:
+                    sources[index] = plan["texels"].vec(index)
+                    w.emit("cov.f16f32", sources[index], f"(r){source}", rpt=3)
+            for index, source in enumerate(sources):
+                w.store_texel(source, at[2 * index])
 
 
 @dataclass(frozen=True, slots=True)

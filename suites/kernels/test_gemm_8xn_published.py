@@ -175,6 +175,20 @@ def test_an_option_changes_what_it_says(words: str, step: int) -> None:
     assert branch - build.program.target(branch) == 8 * step + 2 * 7 + 5
 
 
+@pytest.mark.parametrize(
+    ("words", "isam", "mad"),
+    [
+        ("serial profile=alu", 0, 64),
+        ("serial profile=isam", 16, 0),
+        ("experimental-twopass profile=alu", 0, 64),
+    ],
+)
+def test_profiles_leave_out_what_they_say(words: str, isam: int, mad: int) -> None:
+    kernel, options = options_from_notes("gemm_8x8_fp16", words)
+    found = dict(counts(kernel.build(options).program))
+    assert (found["isam"], found["mad"]) == (isam, mad)
+
+
 def test_what_leaves_out_the_only_sync_reads_texels_that_were_never_there(device: Device) -> None:
     """The notes: first outputs -inf or NaN."""
     kernel, options = options_from_notes(
@@ -200,7 +214,7 @@ def test_what_leaves_out_the_only_sync_reads_texels_that_were_never_there(device
         ("gemm_8x8_fp16", "serial add256-gap=32", "add256-gap is 32; 0, 8 and 16 are those that can be"),
         ("gemm_8x8_fp16", "serial add256-store-mode=lose", "add256-store-mode is 'lose'; give donor, pairs"),
         ("gemm_8x8_fp16", "serial b-coord-delay=8", "b-coord-delay is 8; give -1 (none) to 7"),
-        ("gemm_8x8_fp16", "serial profile=tex", "profile is 'tex'; the one that is declared is alu"),
+        ("gemm_8x8_fp16", "serial profile=tex", "profile is 'tex'; give alu or isam"),
         ("gemm_8x8_fp16", "split-a split-k-unroll=3", "256 K steps do not divide by 3; the published"),
         ("gemm_8x8_fp16", "split-a split-k-unroll=-1", "split-k-unroll is -1; give 1 or more"),
         ("gemm_8x8_fp16", "split-a split-inline-b-wait split-inline-b-nop=4", "nop is 4; give 1, 2 or 3"),

@@ -84,6 +84,8 @@ def _build(
 ) -> Build:
     form = check(name, options, ncols, tuple(forms))
     schedule, (fregs, hregs) = forms[form](name, options)
+    if options.profile == "isam":
+        schedule = replace(schedule, phases=_samples_only(schedule))
     if options.k // 4 % schedule.unroll:
         raise KernelError(
             f"{name}: {options.k // 4} K steps do not divide by {schedule.unroll}; the published kernels "
@@ -118,6 +120,11 @@ def _schedule(
         waits="written",
         unroll=unroll,
     )
+
+
+def _samples_only(schedule: Schedule) -> Callable[[Step], Phases]:
+    """The phases without their products."""
+    return lambda step: tuple(phase for phase in schedule.at(step) if isinstance(phase, Load))
 
 
 def _split(name: str, options: Published) -> Form:

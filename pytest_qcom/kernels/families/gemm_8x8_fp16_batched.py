@@ -1,0 +1,290 @@
+"""Several FP16 products in one launch of the 8x8 kernel, and its store into an image.
+
+A fiber finds out of which product its tile is, and where that product's B starts; the loop is that of
+:mod:`gemm_8xn_fp16`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.coordinates import Persistent
+from pytest_qcom.kernels.families import gemm_8xn_fp16
+from pytest_qcom.kernels.gemm import check_shape, gemm_launch
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.launch import GROUP_Z, Tile, emit_multiply
+from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.schedule import Epilogue, Schedule, generate, loop_constants
+from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.writer import Writer
+
+COLS = 2
+LAYOUTS = ("z", "stacked", "horizontal", "repeat-b")
+_BLOCK = gemm_8xn_fp16.ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the batched 8x8 kernel.
+
+    Attributes:
+        m, n, k: of each product; m a multiple of ``threads`` / 4, n of 256, k of 4.
+        batches: products.
+        layout: ``z``: workgroup z counts products, A, B and C are stacked. ``stacked``: the same arrays, and
+            the row says which product, so m is a power of 2. ``horizontal``: the B lie side by side, A and C
+            are stacked; the column says which product, so n is a power of 2. ``repeat-b``: one product with a
+            copy of B for each 8 rows.
+        threads: fibers of a workgroup.
+        k_unroll: K steps of the loop body.
+        image_store: C is a half image, and the first argument.
+    """
+
+    m: int = 256
+    n: int = 256
+    k: int = 256
+    batches: int = 16
+    layout: str = "z"
+    threads: int = 128
+    k_unroll: int = 2
+    image_store: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One product, or all of them in one."""
+
+    m: int
+    n: int
+    k: int
+
+
+def _parts(options: Options) -> int:
+    """Products, as far as B is concerned."""
+    return options.m // _BLOCK if options.layout == "repeat-b" else options.batches
+
+
+def _one(options: Options) -> _Shape:
+    """The product of each part."""
+    return _Shape(_BLOCK if options.layout == "repeat-b" else options.m, options.n, options.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Batched(Persistent):
+    """Persistent pairs that start in the product that the fiber works on. The plan gives ``base``."""
+
+    base: str = "base"
+    layout: str = "z"
+    m: int = 0
+    n: int = 0
+    k: int = 0
+
+    def prepare(self, w: Writer, schedule: Schedule) -> None:
+        plan = schedule.plan
+        row, base, scratch = plan["row"][0], plan["base"][0], plan["scratch"][0]
+        if self.layout == "z":
+            w.mov(scratch, GROUP_Z)
+        elif self.layout == "horizontal":
+            w.alu("shr.b", scratch, plan["col"][0], (self.n // 4).bit_length() - 1)
+        else:
+            w.alu("shr.b", scratch, row, self.m.bit_length() - 1)
+        if self.layout == "horizontal":
+            w.mov(base, 0)
+        else:
+            emit_multiply(w, base, scratch, self.k)
+        if self.layout in ("z", "horizontal"):
+            emit_multiply(w, scratch, scratch, self.m)
+            w.alu("add.s", row, row, scratch)
+        Persistent.prepare(self, w, schedule)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A store whose column counts within one of products side by side, ``width`` vec4 columns each."""
+
+    store: Epilogue
+    width: int
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return self.store.constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        col = plan["col"][0]
+        w.alu("and.b", col, col, self.width - 1)
+        self.store.emit(w, tile, plan)
+
+
+def build(options: Options) -> Build:
+    """One launch for all products.
+
+    Raises:
+        KernelError: options that do not go together.
+    """
+    name = "gemm_8x8_fp16_batched"
+    _check(name, options)
+    tile = Tile(gemm_8xn_fp16.ROWS, COLS, options.threads)
+    columns, rows, _ = tile.groups(name, options.m, options.n)
+    ours = gemm_8xn_fp16.schedule(gemm_8xn_fp16.Options(k_unroll=options.k_unroll), COLS)
+    one = _one(options)
+    store: Epilogue = ImageStore() if options.image_store else RowMajor()
+    schedule = replace(
+        ours,
+        tile=tile,
+        plan=_plan(ours.plan),
+        coordinates=Batched(layout=options.layout, m=one.m, n=one.n, k=one.k),
+        epilogue=Folded(store, options.n // 4) if options.layout == "horizontal" else store,
+    )
+    groups = {
+        "z": (columns, rows, options.batches),
+        "stacked": (columns, rows * options.batches, 1),
+        "horizontal": (columns * options.batches, rows, 1),
+        "repeat-b": (columns, rows, 1),
+    }
+    constants = (
+        *schedule.epilogue.constants(tile, 2 * options.n),
+        *loop_constants(options.k, schedule.unroll, schedule.peel),
+    )
+    built = gemm_launch(
+        one,
+        tile,
+        schedule.plan,
+        generate(schedule, options.k),
+        constants,
+        groups[options.layout],
+        arguments=_arguments(options),
+    )
+    return replace(built, work=built.work * _parts(options))
+
+
+def _check(name: str, options: Options) -> None:
+    if options.layout not in LAYOUTS:
+        raise KernelError(f"{name}: layout is {options.layout!r}; give one of {', '.join(LAYOUTS)}")
+    if options.batches < 1 or (options.layout == "repeat-b" and options.batches != 1):
+        raise KernelError(f"{name}: batches is {options.batches}; give 1 or more, with repeat-b 1")
+    if options.k_unroll < 1:
+        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
+    side, what = (options.n, "n") if options.layout == "horizontal" else (options.m, "m")
+    if options.layout in ("stacked", "horizontal") and side & (side - 1):
+        raise KernelError(f"{name}: {what} is {side}; with layout={options.layout} give a power of 2")
+    if max(_one(options).m, options.k) >= 1024 and any(
+        side & (side - 1) for side in (_one(options).m, options.k)
+    ):
+        raise KernelError(f"{name}: m {options.m} and k {options.k}; beyond 1023 give powers of 2")
+    a, b = _sides(options)
+    check_shape(name, _Shape(a[0], options.n, options.k))
+    check_shape(name, _Shape(1, b[1], max(b[0], 4)))
+
+
+def _sides(options: Options) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of all A and of all B, as matrices."""
+    parts = _parts(options)
+    b = (options.k, parts * options.n) if options.layout == "horizontal" else (parts * options.k, options.n)
+    return (parts * _one(options).m, options.k), b
+
+
+def _arguments(options: Options) -> tuple[Argument, ...]:
+    (rows, k), (depth, width) = _sides(options)
+    inputs = (
+        Argument("A", (rows, matmul.a_texels(k), 4), "float16", image=True, written=False),
+        Argument("B", (depth, width // 4, 4), "float16", image=True, written=False),
+    )
+    if options.image_store:
+        return (Argument("C", (rows, options.n // 4, 4), "float16", image=True, written=True), *inputs)
+    return (*inputs, Argument("C", (rows, options.n), "float16", image=False, written=True, pointer=POINTER))
+
+
+def _plan(plan: RegisterPlan) -> RegisterPlan:
+    """With the first row of B over the first x of A, and what an image store needs between row and column."""
+    plan = plan.place("base", "r4.x", 1, over=("a_pairs", "addresses", "carries"))
+    dead = ("a_pairs", "b_pairs", "scratch", "addresses", "carries", "offsets", "base")
+    return plan.place("at", "r1.x", 6, over=dead).place("texels", "r5.x", 12, over=dead)
+
+
+def _images(options: Options, products: list[tuple[NDArray[Any], NDArray[Any]]]) -> Arrays:
+    """The arrays of the products' matrices."""
+    (rows, k), (depth, width) = _sides(options)
+    a = np.concatenate([a for a, _ in products])
+    b = np.concatenate([b for _, b in products], axis=1 if options.layout == "horizontal" else 0)
+    image = matmul.images(_Shape(rows, 4, k), a, np.zeros((k, 4)))["A"]
+    return {"A": image, "B": np.ascontiguousarray(b, np.float16).reshape(depth, width // 4, 4)}
+
+
+def _products(options: Options, arrays: Arrays) -> list[Arrays]:
+    """The arrays of each product, as those of a product alone."""
+    one, parts = _one(options), _parts(options)
+    (_, _), (depth, width) = _sides(options)
+    b = arrays["B"].reshape(depth, width)
+    split = np.split(b, parts, axis=1 if options.layout == "horizontal" else 0)
+    return [
+        {"A": a, "B": own.reshape(one.k, one.n // 4, 4)}
+        for a, own in zip(np.split(arrays["A"], parts), split, strict=True)
+    ]
+
+
+def _random(options: Options, rng: np.random.Generator) -> Arrays:
+    """Standard normal matrices; with ``repeat-b`` one B in all copies."""
+    one, parts = _one(options), _parts(options)
+    a = rng.standard_normal((parts, one.m, one.k))
+    b = rng.standard_normal((parts, one.k, one.n))
+    if options.layout == "repeat-b":
+        b[:] = b[0]
+    return _images(options, list(zip(a, b, strict=True)))
+
+
+def _pattern(name: str) -> Callable[[Any], Arrays]:
+    """A pattern of one product, rolled by a row and a column from product to product."""
+
+    def make(options: Options) -> Arrays:
+        one = _one(options)
+        a, b = matmul.matrices(one, matmul.PATTERNS[name](one))
+        rolled = [(np.roll(a, part, 0), np.roll(b, part, 1)) for part in range(_parts(options))]
+        return _images(options, rolled)
+
+    return make
+
+
+def _shaped(options: Options, values: list[NDArray[Any]]) -> NDArray[Any]:
+    """The products' results as C is."""
+    c = np.concatenate(values)
+    return c.reshape(-1, options.n // 4, 4) if options.image_store else c
+
+
+def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    one = _one(options)
+    return {"C": _shaped(options, [matmul.product(one, own)["C"] for own in _products(options, arrays)])}
+
+
+def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
+    """A half that is stored as a float texel and converted back is the same half."""
+    one = _one(options)
+    return {"C": _shaped(options, [matmul.half_bound(one, own)["C"] for own in _products(options, arrays)])}
+
+
+GEMM = Kernel(
+    name="gemm_8x8_fp16_batched",
+    summary="several FP16 products in one launch, 8 rows by 8 columns a fiber; buffer or image",
+    options=Options,
+    build=build,
+    inputs=_random,
+    oracle=_oracle,
+    tolerance=_tolerance,
+    patterns={name: _pattern(name) for name in matmul.PATTERNS},
+    unit="GFLOPS",
+    cases=(
+        Case("n256x16", {}),
+        Case("z", dict(m=64, n=256, k=36, batches=3)),
+        Case("stacked", dict(m=32, n=256, k=32, batches=3, layout="stacked")),
+        Case("horizontal", dict(m=32, n=256, k=40, batches=3, layout="horizontal")),
+        Case("repeat-b", dict(m=64, n=256, k=20, batches=1, layout="repeat-b")),
+        Case("image-store", dict(m=64, n=512, k=32, batches=1, image_store=True)),
+        Case("image-horizontal", dict(m=32, n=256, k=8, batches=4, layout="horizontal", image_store=True)),
+    ),
+)
+
+KERNELS = (GEMM,)

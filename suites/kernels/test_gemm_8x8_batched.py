@@ -1,0 +1,89 @@
+"""Batched FP16 8x8 GEMM: random matrices and floors, products that could be mistaken, stores, options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pytest_qcom import conformance
+from pytest_qcom.conformance import Outcome
+from pytest_qcom.devices.device import Device
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.registry import KERNELS
+from suites.kernels.conftest import built
+
+NAME = "gemm_8x8_fp16_batched"
+
+
+@pytest.mark.qcom_kernel(NAME)
+def test_batched_is_right_on_random_matrices_and_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
+    outcome = kernel_run()
+    assert outcome.ok
+    assert outcome.checked > 0
+
+
+@pytest.mark.parametrize("layout", ["z", "stacked", "horizontal"])
+def test_each_product_has_its_own_b(device: Device, layout: str) -> None:
+    """A is the identity and element (k, n) of B is the number of its product."""
+    kernel = KERNELS[NAME]
+    options = kernel.configure({"m": 32, "n": 256, "k": 32, "batches": 5, "layout": layout})
+    run = conformance.prepare(device, kernel, options, pattern="identity-a")
+    a = np.zeros_like(run.inputs["A"]).reshape(5 * 32, -1)
+    a[np.arange(160), np.arange(160) % 32] = 1
+    b = np.repeat(np.arange(5), 32)[:, None] * np.ones((1, 256))
+    if layout == "horizontal":
+        b = np.repeat(np.arange(5), 256)[None] * np.ones((32, 1))
+    inputs = {"A": a.reshape(160, -1, 4), "B": b.astype(np.float16).reshape(run.inputs["B"].shape)}
+    tensors = {name: device.image(array) for name, array in inputs.items()}
+    run.tensors = {**run.tensors, **tensors}
+    run.launch()
+    expected = np.repeat(np.arange(5), 32)[:, None] * np.ones((1, 256))
+    np.testing.assert_array_equal(run.outputs()["C"], expected)
+
+
+def test_image_store_gives_what_the_buffer_store_gives(device: Device) -> None:
+    kernel = KERNELS[NAME]
+    shape = {"m": 32, "n": 512, "k": 44, "batches": 2}
+    outputs = []
+    for image in (False, True):
+        options = kernel.configure({**shape, "image-store": str(image).lower()})
+        run = conformance.prepare(device, kernel, options, np.random.default_rng(8))
+        run.launch()
+        outputs.append(run.outputs()["C"].reshape(-1))
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+
+
+def test_arguments_of_the_image_store() -> None:
+    """The image C comes first, as in the published kernels that store to images."""
+    build = built(NAME, "image-store")
+    assert [(argument.name, argument.image) for argument in build.arguments] == [
+        ("C", True),
+        ("A", True),
+        ("B", True),
+    ]
+    assert (build.fregs, build.hregs) == (8, 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layout": "y"}, "layout is 'y'; give one of z, stacked, horizontal, repeat-b"),
+        ({"layout": "repeat-b"}, "batches is 16; give 1 or more, with repeat-b 1"),
+        ({"batches": 0}, "batches is 0; give 1 or more"),
+        ({"layout": "stacked", "m": 96}, "m is 96; with layout=stacked give a power of 2"),
+        ({"layout": "horizontal", "n": 768}, "n is 768; with layout=horizontal give a power of 2"),
+        ({"k": 1100}, "m 256 and k 1100; beyond 1023 give powers of 2"),
+        ({"m": 40}, "40 x 256 is not made of tiles of 32 x 256"),
+        ({"batches": 100}, "needs an image side beyond 16384 texels"),
+        ({"k-unroll": 0}, "k-unroll is 0; give 1 or more"),
+    ],
+)
+def test_bad_options_are_explained(change: dict[str, object], message: str) -> None:
+    kernel = KERNELS[NAME]
+    with pytest.raises(KernelError) as caught:
+        kernel.build(kernel.configure(change))
+    assert str(caught.value).startswith(f"{NAME}: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
