@@ -176,14 +176,18 @@ def _global_addresses(module: Any, wave: int) -> None:
         address = f.b.add(f.b.or_(lows, f.b.shl(highs, shift)), offsets)
         sweep.add(index, address, _group_mask(f, w, index))
     least, most, mode = sweep.result()
-    start, end = f.load(I64, w, Header.RANGE, 8), f.load(I64, w, Header.RANGE + 8, 8)
-    inside = f.b.and_(
-        f.b.icmp_unsigned(">=", least, start), f.b.icmp_unsigned("<=", most, f.b.sub(end, size))
-    )
-    with f.when(f.b.not_(inside)):
-        status = f.call("check_lanes", I32, [w, out, size, pc])
-        with f.when(f.b.icmp_signed("!=", status, i32(0))):
-            f.b.ret(i32(-1))
+
+    def inside() -> Any:
+        start, end = f.load(I64, w, Header.RANGE, 8), f.load(I64, w, Header.RANGE + 8, 8)
+        fits = f.b.icmp_unsigned("<=", most, f.b.sub(end, size))
+        return f.b.and_(f.b.icmp_unsigned(">=", least, start), fits)
+
+    with f.when(f.b.not_(inside())):
+        f.call("search", I1, [w, least, size])  # mostly all lanes are in one other buffer
+        with f.when(f.b.not_(inside())):
+            status = f.call("check_lanes", I32, [w, out, size, pc])
+            with f.when(f.b.icmp_signed("!=", status, i32(0))):
+                f.b.ret(i32(-1))
     f.b.ret(mode)
     f.finish()
 
