@@ -11,6 +11,7 @@ from pytest_qcom.analysis.context import Context
 from pytest_qcom.analysis.findings import Finding
 from pytest_qcom.analysis.graph import flow
 from pytest_qcom.analysis.storage import SHARED
+from pytest_qcom.isa.access import parallel
 from pytest_qcom.isa.instruction import Atomic, FiberId, Flow, Shuffle
 
 _PARTING = (Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.PREDT, Flow.PREDF)
@@ -76,6 +77,7 @@ def _divergent_branches(context: Context, preset: int, within: set[int]) -> set[
     entry = [0] * len(nodes)
     entry[0] = preset
     branches: set[int] = set()
+    moves: dict[int, tuple[tuple[int, int], ...]] = {}
     todo = list(reversed(context.order))
     while todo:
         position = todo.pop()
@@ -83,17 +85,42 @@ def _divergent_branches(context: Context, preset: int, within: set[int]) -> set[
         for index in range(nodes[position].start, nodes[position].stop):
             step, instr = context.steps[index], context.program.instrs[index]
             own = isinstance(instr.op.effect, Atomic | Shuffle | FiberId)
-            if own or position in within or step.read_mask & state:
+            if own or position in within:
                 state |= step.write_mask
-                if _parts(context, position, index) and step.read_mask & state:
-                    branches.add(position)
+            elif len(step.writes) > 1 and parallel(instr):
+                if index not in moves:
+                    moves[index] = _moves(context, index)
+                state = _moved(state, moves[index])
+            elif step.read_mask & state:
+                state |= step.write_mask
             else:
                 state &= ~step.write_mask
+            if _parts(context, position, index) and step.read_mask & state:
+                branches.add(position)
         for successor in nodes[position].successors:
             if state & ~entry[successor]:
                 entry[successor] |= state
                 todo.append(successor)
     return branches
+
+
+def _moves(context: Context, index: int) -> tuple[tuple[int, int], ...]:
+    """The (cells read, cells written) of each value that a parallel move moves."""
+    step = context.steps[index]
+    reads: dict[int, int] = {}
+    for access in step.reads:
+        reads[access.element] = reads.get(access.element, 0) | context.storage.mask((access.reg,))
+    return tuple(
+        (reads.get(access.element, 0), context.storage.mask((access.reg,))) for access in step.writes
+    )
+
+
+def _moved(state: int, moves: tuple[tuple[int, int], ...]) -> int:
+    """The divergent cells behind a parallel move, all of whose sources are read before any is written."""
+    after = state
+    for read, written in moves:
+        after = after | written if read & state else after & ~written
+    return after
 
 
 def _parts(context: Context, position: int, index: int) -> bool:

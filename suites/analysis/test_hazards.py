@@ -232,6 +232,15 @@ CASES = {
         "missing-join at #4 `nop` of #2 `br p0.x, #2`: goes on without the fibers that took the other way; "
         "fix: (jp) on #4",
     ),
+    "join behind a parallel move": Case(  # each value of it goes its own way
+        "missing-join",
+        "swz.u32u32 r2.x, r1.x, r0.x, r48.x\n(rpt5)nop\ncmps.s.eq p0.x, r2.x, 0\n(rpt5)nop\n"
+        "br p0.x, #2\nmov.f32f32 r1.z, (1.0)\nnop\nend",
+        "swz.u32u32 r1.x, r2.x, r0.x, r48.x\n(rpt5)nop\ncmps.s.eq p0.x, r2.x, 0\n(rpt5)nop\n"
+        "br p0.x, #2\nmov.f32f32 r1.z, (1.0)\nnop\nend",
+        "missing-join at #6 `nop` of #4 `br p0.x, #2`: goes on without the fibers that took the other way; "
+        "fix: (jp) on #6",
+    ),
 }
 
 
