@@ -122,9 +122,9 @@ def test_peak_doubles_in_the_wide_mode_for_halves_only(device: Device) -> None:
 def test_declared_registers_cost_waves_and_nothing_else() -> None:
     kernel = KERNELS["texture_bw"]
     plain, padded = (
-        kernel.build(kernel.configure(dict(m=16, n=1024, k=64, hregs=hregs))) for hregs in (0, 40)
+        kernel.build(kernel.configure(dict(m=16, n=1024, k=64, fregs_override=given))) for given in (0, 40)
     )
-    assert (plain.hregs, padded.hregs) == (32, 40)
+    assert (plain.fregs, padded.fregs) == (8, 40)
     assert plain.program == padded.program
 
 
@@ -167,7 +167,7 @@ def test_published_rows_are_options(
         ("mad_peak", {"dtype": "fp8"}, "mad_peak: dtype is 'fp8'; give fp16 or fp32"),
         ("mad_peak", {"loops": 1024}, "mad_peak: loops is 1024; give 1 to 1023"),
         ("mad_peak", {"groups": 0}, "mad_peak: groups is 0; give 1 to 8192"),
-        ("texture_bw", {"hregs": 4}, "texture_bw: hregs is 4, 32 are used; give more, or 0 for those"),
+        ("texture_bw", {"fregs_override": 4}, "texture_bw: fregs-override is 4, 8 are used; give more, or 0"),
     ],
 )
 def test_bad_options_are_refused(name: str, given: dict[str, Any], message: str) -> None:

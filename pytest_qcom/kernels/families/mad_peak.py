@@ -83,11 +83,12 @@ def build(options: Options) -> Build:
             x = list(plan["words"])
         emit_word_store(w, plan["number"][0], x, plan["scratch"])
     w.end()
-    fregs, hregs = plan.footprint()
+    program = insert_waits(w.program())
+    fregs, hregs = program.footprint()
     fibers = options.groups * options.threads
     shape = (fibers, _WIDE) if options.store else (fibers,)
     return Build(
-        program=insert_waits(w.program()),
+        program=program,
         fregs=fregs,
         hregs=hregs,
         arguments=(Argument("C", shape, "uint32", image=False, written=True, pointer=POINTER),),

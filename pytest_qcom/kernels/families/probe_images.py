@@ -62,11 +62,12 @@ def build(options: Options) -> Build:
     emit_fiber_number(w, plan["number"][0], plan["scratch"][0], options.groups, _THREADS)
     images = _WAYS[options.way](w, plan, options)
     w.end()
-    fregs, hregs = plan.footprint()
+    program = insert_waits(w.program())
+    fregs, hregs = program.footprint()
     fibers = options.groups * _THREADS
     elements = fibers * 4 + (_STEP // 2 if options.way == "pointer" else 0)
     return Build(
-        program=insert_waits(w.program()),
+        program=program,
         fregs=fregs,
         hregs=hregs,
         arguments=(*images, Argument("C", (elements,), "float16", False, True, pointer=POINTER)),

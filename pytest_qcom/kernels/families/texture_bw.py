@@ -37,7 +37,7 @@ class Options:
         loads: samples between two waits: 4 to 32 in steps of 4.
         threads: fibers of a workgroup: 64, 128 or 256.
         thread128: the launch mode.
-        fregs, hregs: declared footprints in vec4 beyond what is used, which costs waves; 0 for what is used.
+        fregs_override: full vec4 to declare beyond what is used, which costs waves; 0 for what is used.
     """
 
     m: int = 1024
@@ -46,8 +46,7 @@ class Options:
     loads: int = 16
     threads: int = 128
     thread128: bool = True
-    fregs: int = 0
-    hregs: int = 0
+    fregs_override: int = 0
 
 
 def _tile(options: Options) -> Tile:
@@ -111,12 +110,14 @@ def build(options: Options) -> Build:
 
 
 def _declared(options: Options, plan: RegisterPlan) -> tuple[int, int]:
-    """The footprints, or the larger ones that are asked for."""
-    used = plan.footprint()
-    for name, given, needed in zip(("fregs", "hregs"), (options.fregs, options.hregs), used, strict=True):
-        if given and given < needed:
-            raise KernelError(f"texture_bw: {name} is {given}, {needed} are used; give more, or 0 for those")
-    return max(options.fregs, used[0]), max(options.hregs, used[1])
+    """The footprints; of full registers the larger one that is asked for."""
+    fregs, hregs = plan.footprint()
+    given = options.fregs_override
+    if given and given < fregs:
+        raise KernelError(
+            f"texture_bw: fregs-override is {given}, {fregs} are used; give more, or 0 for those"
+        )
+    return given or fregs, hregs
 
 
 def _emit_step(w: Writer, plan: RegisterPlan, options: Options) -> None:
@@ -176,7 +177,7 @@ BANDWIDTH = Kernel(
         Case("threads-64", dict(m=8, n=1024, k=64, threads=64)),
         Case("threads-256", dict(m=32, n=1024, k=64, threads=256)),
         Case("thread64", dict(m=16, n=1024, k=64, thread128=False)),
-        Case("few-waves", dict(m=16, n=1024, k=64, hregs=48)),
+        Case("few-waves", dict(m=16, n=1024, k=64, fregs_override=24)),
     ),
     claim="probe",
     source="qcom_texture_bw.py and QUALCOMM.md of tinygrad's QCOM GEMM experiments",
