@@ -22,7 +22,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(shape)
+    zeros: Array = raw[start : start + size].view(dtype).reshape(shape)
+    return zeros
 
 
 @dataclass
@@ -54,7 +55,7 @@ def constants(*values: int) -> bytes:
 
 
 def launch(program: Program | bytes, constant_file: bytes = b"", **changes: Any) -> Dispatch:
-    """One workgroup of one wave, group id in r48.x, local id in r0.x; ``changes`` are fields of the launch."""
+    """One workgroup of one wave, group id in r48.x, local id in r0.x; ``changes`` are launch fields."""
     code = program if isinstance(program, bytes) else program.encode()
     wave = 128 if changes.get("thread128") else 64
     fields: dict[str, Any] = {
@@ -85,7 +86,7 @@ def launch(program: Program | bytes, constant_file: bytes = b"", **changes: Any)
 
 
 def lane_address(a: Assembler, register: int, lane: str, base: str, shift: int, scratch: int = 180) -> None:
-    """Emits: 64-bit address in ``register`` and the next = constant pair ``base`` + (``lane`` << ``shift``)."""
+    """Emits: address in ``register`` and the next = constant pair ``base`` + (``lane`` << ``shift``)."""
     low, high, work = name(register), name(register + 1), name(scratch)
     file, component = base.split(".")
     upper = f"{file}.{'xyzw'['xyzw'.index(component) + 1]}"

@@ -149,7 +149,7 @@ def test_votes_count_live_fibers_only(executor: Executor) -> None:
 
 @WAVES
 def test_predication(executor: Executor, thread128: bool) -> None:
-    """predt and predf take p0.x as it is when they come; what the first part makes of it counts for the second."""
+    """predt and predf take p0.x as they find it; what the first part makes of it counts for the second."""
     text = """
         and.b r2.x, r0.x, 3
         cmps.s.eq p0.x, r2.x, 1
@@ -193,7 +193,7 @@ def test_fibers_that_end_early(executor: Executor) -> None:
 
 
 def _barrier_program(waves_stop: int | None) -> Program:
-    """Three rounds through local memory; with ``waves_stop`` fibers from that number on end before the second."""
+    """Three rounds through local memory; fibers from ``waves_stop`` on end before the second."""
     a = Assembler()
     a.emit("shl.b", "r1.x", "r0.x", 2)
     a.emit("mov.u32u32", "r2.x", "r0.x")
@@ -245,7 +245,8 @@ def test_a_barrier_that_some_waves_never_reach(executor: Executor) -> None:
         executor.run(dispatch, memory)
     assert str(info.value) == (
         "barrier deadlock in workgroup (0, 0, 0): waiting are wave 0 at instruction 11 (bar.g); wave 1 at "
-        "instruction 11 (bar.g); ended without it: waves 2, 3; let every wave of the workgroup reach the barrier"
+        "instruction 11 (bar.g); ended without it: waves 2, 3; let every wave of the workgroup reach "
+        "the barrier"
     )
     assert info.value.facts["waiting"] == [(0, 11), (1, 11)]
 
@@ -266,8 +267,10 @@ def test_a_loop_without_end_is_a_hang(executor: Executor, divergent: bool) -> No
         executor.run(launch(a.program(), groups=(3, 1, 1)), Memory())
     start = 3 if divergent else 1
     assert str(info.value) == (
-        f"GPU hang at instruction {start} (add.u r1.x, r1.x, 1), wave 0 of workgroup (0, 0, 0): the wave used up its "
-        "budget of issue cycles in a loop that starts here; make the loop end, or give the executor a larger budget"
+        f"GPU hang at instruction {start} (add.u r1.x, r1.x, 1), wave 0 of workgroup (0, 0, 0): the "
+        "wave used up its "
+        "budget of issue cycles in a loop that starts here; make the loop end, or give the executor "
+        "a larger budget"
     )
     assert info.value.facts == {"pc": start, "wave": 0, "group": (0, 0, 0)}
 
@@ -280,7 +283,8 @@ def test_a_program_without_end_is_a_hang(executor: Executor) -> None:
     with pytest.raises(GpuHang) as info:
         executor.run(launch(code), Memory())
     assert str(info.value) == (
-        "GPU hang at instruction 1, wave 0 of workgroup (0, 0, 0): the program ran past its last instruction; "
+        "GPU hang at instruction 1, wave 0 of workgroup (0, 0, 0): the program ran past its last "
+        "instruction; "
         "put an end there"
     )
 

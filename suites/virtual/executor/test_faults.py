@@ -1,4 +1,4 @@
-"""Accesses outside of what is mapped or declared, with their full messages; nothing is lost, nothing else is touched."""
+"""Accesses outside of what is mapped or declared, with their full messages; nothing else is touched."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_a_store_behind_a_buffer(executor: Executor, thread128: bool) -> None:
         executor.run(dispatch, memory)
     bad = address + 160
     assert str(info.value) == (
-        "GPU fault at instruction 4 (stg.u32 g[r10.x], r0.x, 1), wave 0 of workgroup (0, 0, 0), lane 40: 4 bytes at "
+        "GPU fault at instruction 4 (stg.u32 g[r10.x], r0.x, 1), wave 0 of workgroup (0, 0, 0), lane "
+        "40: 4 bytes at "
         f"{bad:#x} are not mapped: byte 160 of array 0; correct the address"
     )
     assert info.value.facts == {"pc": 4, "wave": 0, "group": (0, 0, 0), "lane": 40, "address": bad}
@@ -104,8 +105,10 @@ def test_local_memory_has_an_end(executor: Executor) -> None:
     with pytest.raises(GpuFault) as info:
         executor.run(launch(a.program(), shared_bytes=128), Memory())
     assert str(info.value) == (
-        "GPU fault at instruction 1 (stl.u32 l[r1.x], r0.x, 1), wave 0 of workgroup (0, 0, 0), lane 32: 4 bytes at LDS "
-        "address 128 are outside of the 128 bytes of local memory (LDS) that the launch declares; correct the address "
+        "GPU fault at instruction 1 (stl.u32 l[r1.x], r0.x, 1), wave 0 of workgroup (0, 0, 0), lane "
+        "32: 4 bytes at LDS "
+        "address 128 are outside of the 128 bytes of local memory (LDS) that the launch declares; "
+        "correct the address "
         "or declare more"
     )
 
@@ -118,8 +121,10 @@ def test_private_memory_has_an_end(executor: Executor) -> None:
     with pytest.raises(GpuFault) as info:
         executor.run(launch(a.program(), private_bytes=512), Memory())
     assert str(info.value) == (
-        "GPU fault at instruction 1 (ldp.u32 r2.x, p[r1.x-4], 1), wave 0 of workgroup (0, 0, 0), lane 0: 4 bytes at "
-        "private address -4 are outside of the 512 bytes that the launch declares for a fiber; correct the address or "
+        "GPU fault at instruction 1 (ldp.u32 r2.x, p[r1.x-4], 1), wave 0 of workgroup (0, 0, 0), "
+        "lane 0: 4 bytes at "
+        "private address -4 are outside of the 512 bytes that the launch declares for a fiber; "
+        "correct the address or "
         "declare more"
     )
 
@@ -136,7 +141,8 @@ def test_a_texture_that_is_not_bound(executor: Executor) -> None:
     with pytest.raises(GpuFault) as info:
         executor.run(launch(_sample()), Memory())
     assert str(info.value) == (
-        "GPU fault at instruction 1 (isam.1d (f32)(xyzw)r4.x, r0.x, s#0, t#2), wave 0 of workgroup (0, 0, 0), lane 0: "
+        "GPU fault at instruction 1 (isam.1d (f32)(xyzw)r4.x, r0.x, s#0, t#2), wave 0 of workgroup "
+        "(0, 0, 0), lane 0: "
         "slot 2 is not bound: the launch has 0 textures and 0 images; bind it or use another slot"
     )
 
@@ -151,7 +157,8 @@ def test_an_image_that_is_mapped_in_part(executor: Executor) -> None:
     with pytest.raises(GpuFault) as info:
         executor.run(launch(_sample(), textures=(good, good, larger)), memory)
     assert str(info.value) == (
-        "GPU fault at instruction 1 (isam.1d (f32)(xyzw)r4.x, r0.x, s#0, t#2), wave 0 of workgroup (0, 0, 0), lane 0: "
+        "GPU fault at instruction 1 (isam.1d (f32)(xyzw)r4.x, r0.x, s#0, t#2), wave 0 of workgroup "
+        "(0, 0, 0), lane 0: "
         f"the image at {good.address:#x} is not mapped as a whole: byte 0 of array 0; correct its descriptor"
     )
 
@@ -163,7 +170,8 @@ def test_what_is_not_executed_says_why(executor: Executor) -> None:
     with pytest.raises(GpuFault) as info:
         executor.run(launch(a.program()), Memory())
     assert str(info.value) == (
-        "GPU fault at instruction 0 (kill p0.x), wave 0 of workgroup (0, 0, 0): an instruction of graphics shaders; "
+        "GPU fault at instruction 0 (kill p0.x), wave 0 of workgroup (0, 0, 0): an instruction of "
+        "graphics shaders; "
         "the virtual A630 does not execute it"
     )
 

@@ -37,16 +37,28 @@ def _texels(form: Format, height: int, width: int, seed: int = 0) -> Array:
 def _number(form: Format, texels: Array) -> Array:
     """What a 32-bit read gives, as bits."""
     if form is Format.RGBA8_UNORM:
-        return (texels.astype(np.float32) / np.float32(255)).view(np.uint32)
+        scaled: Array = (texels.astype(np.float32) / np.float32(255)).view(np.uint32)
+        return scaled
     if form is Format.RGBA8_SNORM:
-        return np.maximum(texels.astype(np.float32) / np.float32(127), np.float32(-1)).view(np.uint32)
+        signed: Array = np.maximum(texels.astype(np.float32) / np.float32(127), np.float32(-1)).view(
+            np.uint32
+        )
+        return signed
     if texels.dtype.kind == "f":
         return texels.astype(np.float32).view(np.uint32)
     return texels.astype(np.int64).astype(np.uint32)
 
 
-def _read(executor: Executor, texture: Array, form: Format, xy: Array, half: bool, lanes: int, load: bool = False,
-          swizzle: tuple[int, int, int, int] = (0, 1, 2, 3)) -> Array:  # fmt: skip
+def _read(
+    executor: Executor,
+    texture: Array,
+    form: Format,
+    xy: Array,
+    half: bool,
+    lanes: int,
+    load: bool = False,
+    swizzle: tuple[int, int, int, int] = (0, 1, 2, 3),
+) -> Array:
     """Lane i reads the texel at ``xy[i]``."""
     coordinates, target = aligned((lanes, 2), "int32"), aligned((lanes, 4), "uint16" if half else "uint32")
     coordinates[...] = xy
@@ -119,7 +131,7 @@ def test_reads_in_the_patterns_of_gemm(executor: Executor, form: Format, pattern
 
 
 def test_a_half_read_flushes_subnormals(executor: Executor) -> None:
-    """The choice of this executor: a texel read as f16 is flushed as f16 results are; read as f32 it is exact."""
+    """The choice of this executor: a texel read as f16 is flushed as results are; as f32 it is exact."""
     texture = aligned((1, 64, 4), "float16")
     texture.view(np.uint16)[...] = np.arange(256).reshape(1, 64, 4) * 8 + 1 | 0x8000
     lane = np.arange(64)
@@ -175,7 +187,8 @@ def _packed(form: Format, values: Array) -> Array:
     if form in (Format.RGBA8_UNORM, Format.RGBA8_SNORM):
         scale, low = (255, 0) if form is Format.RGBA8_UNORM else (127, -1)
         clipped = np.clip(np.nan_to_num(values, nan=low), low, 1).astype(np.float32)
-        return np.rint(clipped * np.float32(scale)).astype(dtype)
+        rounded: Array = np.rint(clipped * np.float32(scale)).astype(dtype)
+        return rounded
     if form.name.startswith("RGBA8"):
         info = np.iinfo(dtype)
         return np.clip(values, info.min, info.max).astype(dtype)

@@ -198,7 +198,7 @@ def test_global_atomics(executor: Executor, operation: str, expected: int) -> No
 
 
 def test_compare_and_swap(executor: Executor) -> None:
-    """The data are a pair: the new value, then the one to compare with. Only the lane that finds it stores."""
+    """The data are a pair: the new value, then the one to compare with; who finds it stores."""
     word, old = aligned((1,), "uint32"), aligned((64,), "uint32")
     memory = Memory()
     file = constants(memory.add(word), memory.add(old))
@@ -379,4 +379,6 @@ def test_system_values(executor: Executor, thread128: bool) -> None:
     for group in range(12):
         y, z = group // 2 % 3, group // 6
         want = [lane % 4, lane // 4 % 6, lane // 24, 4, 5, 6 * y, 5 * z, lane]
-        assert np.array_equal(target[group], np.stack([np.broadcast_to(w, fibers) for w in want], 1)), group
+        assert np.array_equal(
+            target[group], np.stack([np.broadcast_to(np.asarray(w), fibers) for w in want], 1)
+        ), group
