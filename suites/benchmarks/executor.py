@@ -1,4 +1,6 @@
-"""How fast the executor is, against numpy in the same run: ``python suites/benchmarks/executor.py [--json FILE]``.
+"""How fast the executor is, against numpy in the same run.
+
+    python suites/benchmarks/executor.py [--json FILE]
 
 Each row is a workload: what the executor took (best of several launches, compilation excluded), what numpy
 took for the same, and the ratio, next to the bar that the project holds itself to. Nothing is asserted:

@@ -358,13 +358,13 @@ def _transposed(b: Any, lanes: list[Any]) -> list[Any]:
     def joined(vectors: list[Any]) -> Any:
         while len(vectors) > 1:
             picks = list(range(2 * vectors[0].type.count))
-            vectors = [shuffle(*vectors[n : n + 2], picks) for n in range(0, len(vectors), 2)]
+            vectors = [shuffle(vectors[n], vectors[n + 1], picks) for n in range(0, len(vectors), 2)]
         return vectors[0]
 
     rows = [joined(lanes[n::4]) for n in range(4)]  # part k of row n is lane 4k + n
     low = [base + n for base in (0, 4, 8, 12) for n in (0, 16, 1, 17)]
     high = [base + n for base in (0, 4, 8, 12) for n in (2, 18, 3, 19)]
-    pairs = [shuffle(*rows[n : n + 2], picks) for n in (0, 2) for picks in (low, high)]
+    pairs = [shuffle(rows[n], rows[n + 1], picks) for n in (0, 2) for picks in (low, high)]
     first = [base + n for base in (0, 4, 8, 12) for n in (0, 1, 16, 17)]
     second = [base + n for base in (0, 4, 8, 12) for n in (2, 3, 18, 19)]
     return [shuffle(pairs[n], pairs[n + 2], picks) for n in (0, 1) for picks in (first, second)]

@@ -661,7 +661,9 @@ class _Translator:
             target = self._target_rows(into)
             self._close()
             pointers = [("ptr", self._at(at)) for at in (target, rows, indices)]
-            self._call("void", f"shuffle_{bits}", ("ptr", "%w"), *pointers, ("i32", str(SHUFFLES.index(mode))))
+            self._call(
+                "void", f"shuffle_{bits}", ("ptr", "%w"), *pointers, ("i32", str(SHUFFLES.index(mode)))
+            )
             self._collect(into, [0])
 
 
