@@ -1,0 +1,217 @@
+"""Memory, images and lanes of a kernel: calls of the runtime on register rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_qcom.isa import access
+from pytest_qcom.isa.instruction import (
+    Atomic,
+    Instr,
+    Kind,
+    Load,
+    Operand,
+    Shuffle,
+    Space,
+    Store,
+)
+from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, Ty
+from pytest_qcom.virtual.executor.emission import Emission
+from pytest_qcom.virtual.executor.lane_ops import ATOMICS, SHUFFLES
+from pytest_qcom.virtual.executor.layout import Header
+
+_RESULTS = Header.SCRATCH + 8 * Header.SCRATCH_ROW  # rows for results that do not go to plain registers
+
+
+class Accesses(Emission):
+    """Categories 5 and 6. Operands that are no plain register rows are copied to scratch rows first."""
+
+    def _plain(self, operand: Operand) -> bool:
+        """Whether the operand's values lie in a row of the wave state as they are."""
+        merged_half = operand.half and self.layout.merged
+        return operand.kind is Kind.GPR and operand.value < FIRST_SHARED and not merged_half
+
+    def _row(self, number: int, half: bool) -> int:
+        return self.layout.half_row(number) if half else self.layout.full_row(number)
+
+    def _source_rows(self, operand: Operand, count: int, slot: int, narrow: bool = False) -> int:
+        """Offset of ``count`` consecutive rows with the operand's values; copied to scratch if need be.
+
+        ``narrow`` keeps halves as rows of 16 bits; else rows are 32 bits wide.
+        """
+        if self._plain(operand) and operand.half == narrow:
+            return self._row(operand.value, operand.half)
+        segment = self._open()
+        offset = Header.SCRATCH + slot * Header.SCRATCH_ROW
+        bits, step = (16, 2) if narrow else (32, 4)
+        for index in range(count):
+            if operand.kind is Kind.IMM:
+                value = self.builder.const(Ty.U32, operand.value if index == 0 else 0)
+            elif operand.kind is Kind.CONST:
+                value = segment.constant(operand.value + index, operand.half, Ty.U32)
+            else:
+                value = segment.register(operand.value + index, operand.half)
+            value = self.builder.resize(value, bits, False)
+            segment.put(("t" if narrow else "s", offset + index * step * self.layout.wave), value)
+        return offset
+
+    def _target_rows(self, operand: Operand) -> int:
+        """Offset of the rows that the runtime shall write for a destination."""
+        if self._plain(operand):
+            return self._row(operand.value, operand.half)
+        return _RESULTS
+
+    def _collect(self, operand: Operand, components: list[int]) -> None:
+        """Moves results from scratch to where they belong."""
+        if self._plain(operand):
+            return
+        step = (2 if operand.half else 4) * self.layout.wave
+        for component in components:
+            segment = self._open()
+            value = segment.get(("t" if operand.half else "s", _RESULTS + component * step))
+            number = operand.value + component
+            if FIRST_SHARED <= number < ADDRESS:
+                self._write_shared(number, value)
+            else:
+                segment.write(number, operand.half, value)
+
+    def _memory(self, index: int, instr: Instr, effect: Load | Store | Atomic) -> None:
+        if isinstance(effect, Atomic):
+            self._atomic(index, instr, effect)
+        elif effect.space is Space.IMAGE:
+            self._image(index, instr, isinstance(effect, Load))
+        elif effect.space is Space.UBO:
+            self._unsupported(index)
+        else:
+            self._linear(index, instr, effect)
+
+    def _linear(self, index: int, instr: Instr, effect: Load | Store) -> None:
+        """Loads and stores of global, local and private memory."""
+        load = isinstance(effect, Load)
+        ty, count = instr.type, instr["count"]
+        letter = {Space.GLOBAL: "g", Space.LOCAL: "l", Space.PRIVATE: "p"}[effect.space]
+        name = f"{'ld' if load else 'st'}{letter}_{ty.bits}_{16 if ty.half else 32}"
+        data = instr.dst if load else instr.srcs[-1]
+        assert data is not None
+        indexed = len(instr.srcs) - (not load) == 2
+        address, offset = self._address(instr, effect.space, indexed)
+        rows = self._target_rows(data) if load else self._source_rows(data, count, 2, data.half)
+        self._close()
+        numbers = (("i64", str(offset)), ("i32", str(count)), ("i32", str(index)))
+        self._checked(name, ("ptr", self._at(rows)), ("ptr", self._at(address)), *numbers)
+        if load:
+            self._collect(data, list(range(count)))
+
+    def _address(self, instr: Instr, space: Space, indexed: bool) -> tuple[int, int]:
+        """Rows of the address, and the bytes to add to it."""
+        wide = space is Space.GLOBAL
+        if not indexed:
+            return self._source_rows(instr.srcs[0], 2 if wide else 1, 0), instr.get("offset")
+        segment, builder = self._open(), self.builder
+        base, register = instr.srcs[0], instr.srcs[1]
+        scaled = builder.shl(segment.register(register.value, False), builder.const(Ty.U32, instr["shift"]))
+        scaled = builder.add(scaled, builder.const(Ty.U32, instr["offset"]))
+        size = {8: 0, 16: 1, 32: 2}[instr.type.bits]
+        scaled = builder.shl(scaled, builder.const(Ty.U32, size))
+        low = segment.register(base.value, False)
+        total = builder.add(low, scaled)
+        carry = builder.icmp("lt", total, low, False)
+        one, zero = builder.const(Ty.U32, 1), builder.const(Ty.U32, 0)
+        high = builder.add(segment.register(base.value + 1, False), builder.select(carry, one, zero))
+        segment.put(("s", Header.SCRATCH), total)
+        segment.put(("s", Header.SCRATCH + 4 * self.layout.wave), high)
+        return Header.SCRATCH, 0
+
+    def _atomic(self, index: int, instr: Instr, effect: Atomic) -> None:
+        if effect.space not in (Space.GLOBAL, Space.LOCAL) or instr.type.bits != 32:
+            self._unsupported(index)
+            return
+        wide = effect.space is Space.GLOBAL
+        operation = effect.operation
+        if operation in ("min", "max") and not instr.type.signed:
+            operation = f"u{operation}"
+        address = self._source_rows(instr.srcs[0], 2 if wide else 1, 0)
+        swap = operation == "cmpxchg"  # data is a pair: the new value, the one to compare with
+        data = self._source_rows(instr.srcs[1], 2 if swap else 1, 2)
+        assert instr.dst is not None
+        target = self._target_rows(instr.dst)
+        self._close()
+        value, compare = data, data + (4 * self.layout.wave if swap else 0)
+        pointers = [("ptr", self._at(at)) for at in (target, address)]
+        operands = [("ptr", self._at(at)) for at in (value, compare)]
+        numbers = (("i32", str(ATOMICS.index(operation))), ("i32", str(index)))
+        name = f"atomic_{effect.space.value}"
+        self._checked(name, *pointers, ("i64", "0"), *operands, *numbers)
+        self._collect(instr.dst, [0])
+
+    def _coordinates(self, operand: Operand, pair: bool) -> tuple[int, int]:
+        """Offsets of the x and y rows."""
+        if pair:
+            rows = self._source_rows(operand, 2, 0)
+            return rows, rows + 4 * self.layout.wave
+        rows = self._source_rows(operand, 1, 0)
+        zero = Header.SCRATCH + 2 * Header.SCRATCH_ROW
+        self._open().put(("s", zero), self.builder.const(Ty.U32, 0))
+        return rows, zero
+
+    def _texels(
+        self, index: int, name: str, rows: int, xy: tuple[int, int], slot: int, components: int
+    ) -> None:
+        self._close()
+        pointers = [("ptr", self._at(at)) for at in (rows, *xy)]
+        numbers = [("i32", str(n)) for n in (slot, components, index)]
+        self._checked(name, *pointers, *numbers)
+
+    def _sample(self, index: int, instr: Instr) -> None:
+        if any(instr.get(flag) for flag in ("s2en", "3d", "array", "o")):
+            self._unsupported(index)
+            return
+        assert instr.dst is not None
+        mask = instr["wrmask"]
+        xy = self._coordinates(instr.srcs[0], True)
+        self._texels(index, f"isam_{_kind(instr.type)}", self._target_rows(instr.dst), xy, instr["tex"], mask)
+        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1])
+
+    def _image(self, index: int, instr: Instr, load: bool) -> None:
+        """ldib and stib with typed images."""
+        if instr["mode"] or not instr["typed"] or instr["dims"] > 2 or instr.get("bindless"):
+            self._unsupported(index)
+            return
+        count, kind = instr["count"], _kind(instr.type)
+        xy = self._coordinates(instr.srcs[0], instr["dims"] == 2)
+        if load:
+            assert instr.dst is not None
+            rows = self._target_rows(instr.dst)
+            self._texels(index, f"ldib_{kind}", rows, xy, instr["slot"], (1 << count) - 1)
+            self._collect(instr.dst, list(range(count)))
+            return
+        data = instr.srcs[1]
+        rows = self._source_rows(data, count, 4, data.half)
+        self._texels(index, f"stib_{kind}", rows, xy, instr["slot"], count)
+
+    def _shuffle(self, instr: Instr) -> None:
+        effect, value, dst = instr.op.effect, instr.srcs[0], instr.dst
+        assert isinstance(effect, Shuffle) and dst is not None
+        mode = effect.of(instr)
+        operand = instr.srcs[1] if len(instr.srcs) > 1 else Operand(Kind.IMM, 0)
+        bits = 16 if dst.half else 32
+        for component in range(access.vector(instr)):
+            if not instr.get("wrmask", 1) >> component & 1:
+                continue
+            into = replace(dst, value=dst.value + component)
+            indices = self._source_rows(operand, 1, 0)
+            rows = self._source_rows(replace(value, value=value.value + component), 1, 2, value.half)
+            target = self._target_rows(into)
+            self._close()
+            pointers = [("ptr", self._at(at)) for at in (target, rows, indices)]
+            self._call(
+                "void", f"shuffle_{bits}", ("ptr", "%w"), *pointers, ("i32", str(SHUFFLES.index(mode)))
+            )
+            self._collect(into, [0])
+
+
+def _kind(ty: Ty) -> str:
+    """The runtime's name of a texel's register type."""
+    if not ty.half:
+        return "f32"
+    return "f16" if ty is Ty.F16 else "i16"
