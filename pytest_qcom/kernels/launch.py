@@ -33,6 +33,7 @@ class Tile:
         swapped: the grid counts rows of workgroups in x and columns in y.
         share: neighbouring fibers that work on one tile together, a power of two.
         rows_first: neighbouring fibers take tiles below each other, and only then the next column.
+        adjacent: the columns of a fiber are neighbours, and its ``col`` counts all of them as one.
     """
 
     rows: int
@@ -41,6 +42,7 @@ class Tile:
     swapped: bool = False
     share: int = 1
     rows_first: bool = False
+    adjacent: bool = False
 
     @property
     def lanes(self) -> int:
@@ -91,7 +93,7 @@ def emit_place(w: Writer, tile: Tile, row: Reg, col: Reg, scratch: Block) -> Non
     emit_multiply(w, sub_row, sub_row, tile.rows)
     if tile.share > 1:
         w.alu("shr.b", lane, lane, tile.share.bit_length() - 1)
-    emit_multiply(w, group_x, group_x, tile.lanes * tile.cols)
+    emit_multiply(w, group_x, group_x, tile.lanes * (1 if tile.adjacent else tile.cols))
     emit_multiply(w, group_y, group_y, tile.group_rows)
     w.alu("add.s", col, group_x, lane)
     w.alu("add.s", row, group_y, sub_row)

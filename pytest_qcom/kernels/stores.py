@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
-from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, LOCAL_ID, Tile
+from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, LOCAL_ID, Tile, emit_multiply
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.writer import Writer, constant_name
 
@@ -49,7 +49,7 @@ class RowMajor:
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         self.addresses(w, tile, plan)
         for col in range(tile.cols):
-            offset = 4 * self.element * tile.lanes * col
+            offset = 4 * self.element * col * (1 if tile.adjacent else tile.lanes)
             if not _SMALLEST <= offset <= _LARGEST:
                 raise KernelError(f"store of column {col}: {offset} bytes are beyond the offset of a store")
             sources = [plan[self.source].vec(row * tile.cols + col) for row in range(tile.rows)]
@@ -68,7 +68,8 @@ class RowMajor:
         addresses, carries, offsets = plan["addresses"], plan["carries"], plan["offsets"]
         low, high = constant_name(POINTER), constant_name(POINTER + 1)
         w.alu("mul.s24", offsets[0], plan["row"][0], constant_name(_ROW_STEPS))
-        w.alu("shl.b", offsets[1], plan["col"][0], (4 * self.element).bit_length() - 1)
+        unit = 4 * self.element * (tile.cols if tile.adjacent else 1)
+        emit_multiply(w, offsets[1], plan["col"][0], unit)
         w.alu("add.u", addresses[0], offsets[0], offsets[1])
         for row in rows[1:]:
             w.alu("add.u", addresses[2 * row], addresses[0], constant_name(_ROW_STEPS + row - 1))

@@ -58,7 +58,14 @@ def plan(tile: Tile, half: bool) -> RegisterPlan:
 @pytest.mark.parametrize("base", BASES, ids=hex)
 @pytest.mark.parametrize(
     ("tile", "element"),
-    [(Tile(4, 4, 256), 2), (Tile(4, 1, 256), 2), (Tile(8, 2, 256), 2), (Tile(4, 2, 256), 4)],
+    [
+        (Tile(4, 4, 256), 2),
+        (Tile(4, 1, 256), 2),
+        (Tile(8, 2, 256), 2),
+        (Tile(8, 2, 256, adjacent=True), 2),
+        (Tile(4, 3, 256, adjacent=True), 4),
+        (Tile(4, 2, 256), 4),
+    ],
     ids=str,
 )
 def test_row_major(base: int, tile: Tile, element: int) -> None:
@@ -70,14 +77,16 @@ def test_row_major(base: int, tile: Tile, element: int) -> None:
     state = launch(base, dict(store.constants(tile, element * width)), group)
     lid = np.arange(FIBERS)
     row = group[1] * tile.group_rows + lid // LANES * tile.rows
-    col = group[0] * LANES * tile.cols + lid % LANES
+    apart = 1 if tile.adjacent else LANES  # vec4 from one column to the next
+    lane = lid % LANES * (tile.cols if tile.adjacent else 1)
+    col = group[0] * LANES * tile.cols + lane
     found = stored(insert_waits(w.program()), state)
     assert len(found) == tile.rows * tile.cols
     places = {data: (target, size) for target, size, data in found}
     for line in range(tile.rows):
         for column in range(tile.cols):
             target, size = places[registers["acc"].vec(line * tile.cols + column)]
-            expected = base + element * ((row + line) * width + 4 * (col + LANES * column))
+            expected = base + element * ((row + line) * width + 4 * (col + apart * column))
             assert size == element
             np.testing.assert_array_equal(target, expected.astype(np.uint64))
 
