@@ -65,6 +65,8 @@ class Multiply:
 
     def uses(self, load: Load) -> bool:
         """Whether a product needs one of the samples."""
+        if load.bank != self.bank:
+            return False
         if load.operand == "A":
             return not set(self.rows).isdisjoint(load.which)
         return not set(self.cols).isdisjoint(load.which) and not set(self.kk).isdisjoint(load.kk)

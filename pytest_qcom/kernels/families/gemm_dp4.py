@@ -64,6 +64,11 @@ class Options:
         """Never: four rows of one k are no word."""
         return False
 
+    @property
+    def ahead(self) -> bool:
+        """Never."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Scaled(Options):

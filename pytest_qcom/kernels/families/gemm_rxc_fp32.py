@@ -10,6 +10,7 @@ registers. With fewer B banks than columns (``preload_b`` off), columns are samp
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,13 +23,16 @@ from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import (
+    ALL_K,
     ORDERS,
     Action,
     Arithmetic,
     Epilogue,
     Load,
     Multiply,
+    Phases,
     Schedule,
+    Step,
     generate,
     loop_constants,
 )
@@ -48,6 +52,8 @@ class Options:
         k_unroll: K steps of the loop body. A rest is done behind the loop.
         preload_b: all columns of B have registers; else they share those of one column.
         own_pairs: a coordinate of its own for each sample, kept over the loop; needs ``preload_b``.
+        ahead: samples for the next step between the products of this one, those of A into a second bank;
+            needs ``own_pairs`` and an even ``k_unroll``.
         alu_order: nesting of the MADs.
         sampler_per_texture: each texture has its sampler.
         scalar_mad: one column an instruction, without repeats.
@@ -65,6 +71,7 @@ class Options:
     k_unroll: int = 1
     preload_b: bool = True
     own_pairs: bool = False
+    ahead: bool = False
     alu_order: str = "kk_col_row"
     sampler_per_texture: bool = True
     scalar_mad: bool = False
@@ -87,6 +94,8 @@ def build(name: str, rows: int, ncols: int, options: Options) -> Build:
         tile=tile,
         plan=plan(tile, options),
         phases=phases(tile, options, coordinates),
+        primed=_primed(tile) if options.ahead else (),
+        peel=1 if options.ahead else 0,
         coordinates=coordinates,
         epilogue=epilogue(options),
         order=options.alu_order,
@@ -146,6 +155,8 @@ class Form(Protocol):
     @property
     def own_pairs(self) -> bool: ...
     @property
+    def ahead(self) -> bool: ...
+    @property
     def interleaved_a(self) -> bool: ...
 
 
@@ -158,6 +169,12 @@ def plan(tile: Tile, options: Form) -> RegisterPlan:
     for index in range(4 if options.interleaved_a else tile.rows):
         result = result.place(f"a{index}", f"r{4 * banks + index}.x", 4)
     first = 4 * banks + (4 if options.interleaved_a else tile.rows)
+    if options.ahead:
+        for index in range(tile.rows):
+            result = result.place(f"a{index}.1", f"r{first + index}.x", 4)
+        for bank in range(banks):  # B has one bank, for steps of either number
+            result = result.place(f"b{bank}.1", f"r{4 * bank}.x", 16, over=(f"b{bank}",))
+        first += tile.rows
     result = result.place("acc", f"r{first}.x", 4 * tile.rows * tile.cols)
     state = first + tile.rows * tile.cols
     dead = tuple(block.name for block in result.blocks if block.name != "acc")
@@ -187,11 +204,11 @@ def _over_texels(result: RegisterPlan, tile: Tile, dead: tuple[str, ...]) -> Reg
     return result.place("at", "r0.x", 8, over=(*dead, "addresses", "carries", "offsets"))
 
 
-def phases(
-    tile: Tile, options: Form, coordinates: Persistent | Counted
-) -> tuple[Load | Multiply | Action, ...]:
+def phases(tile: Tile, options: Form, coordinates: Persistent | Counted) -> Phases | Callable[[Step], Phases]:
     """A K step: columns that have registers at once, with the rows of A sampled before the first products."""
     rows, cols = tuple(range(tile.rows)), tuple(range(tile.cols))
+    if options.ahead:
+        return functools.partial(_refilled, rows, cols)
     a = Load("A", tuple(range(4)) if options.interleaved_a else rows)
     if isinstance(coordinates, Persistent):
         return (Load("B", cols), a, Multiply(rows, cols))
@@ -207,6 +224,23 @@ def phases(
     return tuple(steps)
 
 
+def _refilled(rows: tuple[int, ...], cols: tuple[int, ...], step: Step) -> Phases:
+    """The products k by k; what a k of B leaves free is sampled for the next step at once."""
+    bank = step.index % 2
+    early = Load("A", rows, ahead=1, bank=1 - bank)
+    steps: list[Load | Multiply] = []
+    for kk in ALL_K:
+        steps.append(Multiply(rows, cols, (kk,), behind=() if kk else (early,), bank=bank))
+        steps.append(Load("B", cols, (kk,), ahead=1, bank=1 - bank))
+    return tuple(steps)
+
+
+def _primed(tile: Tile) -> tuple[Load, ...]:
+    """The samples of the first step, as the others have them."""
+    cols = tuple(range(tile.cols))
+    return (Load("A", tuple(range(tile.rows))), *(Load("B", cols, (kk,)) for kk in ALL_K))
+
+
 def _check(name: str, rows: int, ncols: int, options: Options) -> None:
     """Combinations that make no kernel."""
     check_shape(name, options)
@@ -215,6 +249,10 @@ def _check(name: str, rows: int, ncols: int, options: Options) -> None:
     if options.own_pairs and not options.preload_b:
         raise KernelError(
             f"{name}: own-pairs without preload-b; columns in turn have no pairs, give preload-b=true"
+        )
+    if options.ahead and (not options.own_pairs or options.k_unroll % 2):
+        raise KernelError(
+            f"{name}: ahead needs own-pairs=true and an even k-unroll; give both or leave it out"
         )
     if options.own_pairs and options.interleaved_a:
         raise KernelError(f"{name}: own-pairs with interleaved-a; give one of them")
@@ -252,6 +290,8 @@ def _cases(rows: int, ncols: int, k: int = 36) -> tuple[Case, ...]:
         Case("unroll", dict(m=m, n=n, k=28, k_unroll=2)),
         Case("own-pairs", dict(m=m, n=n, k=k, own_pairs=True)),
         Case("own-pairs-unroll", dict(m=m, n=2 * n, k=28, own_pairs=True, k_unroll=2)),
+        Case("ahead", dict(m=m, n=n, k=28, own_pairs=True, ahead=True, k_unroll=2)),
+        Case("ahead-one", dict(m=m, n=n, k=4, own_pairs=True, ahead=True, k_unroll=2)),
         Case("thread128", dict(m=m, n=n, k=k, thread128=True)),
         Case("threads-64", dict(m=2 * rows, n=n, k=k, threads=64)),
         Case("image-store", dict(m=m, n=n, k=k, image_store=True)),
