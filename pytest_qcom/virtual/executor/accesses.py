@@ -26,10 +26,10 @@ _RESULTS = Header.SCRATCH + 8 * Header.SCRATCH_ROW  # rows for results that do n
 class Accesses(Emission):
     """Categories 5 and 6. Operands that are no plain register rows are copied to scratch rows first."""
 
-    def _plain(self, operand: Operand) -> bool:
-        """Whether the operand's values lie in a row of the wave state as they are."""
+    def _plain(self, operand: Operand, count: int) -> bool:
+        """Whether the operand's ``count`` scalars lie in rows of the wave state as they are."""
         merged_half = operand.half and self.layout.merged
-        return operand.kind is Kind.GPR and operand.value < FIRST_SHARED and not merged_half
+        return operand.kind is Kind.GPR and operand.value + count <= FIRST_SHARED and not merged_half
 
     def _row(self, number: int, half: bool) -> int:
         return self.layout.half_row(number) if half else self.layout.full_row(number)
@@ -39,7 +39,7 @@ class Accesses(Emission):
 
         ``narrow`` keeps halves as rows of 16 bits; else rows are 32 bits wide.
         """
-        if self._plain(operand) and operand.half == narrow:
+        if self._plain(operand, count) and operand.half == narrow:
             return self._row(operand.value, operand.half)
         segment = self._open()
         offset = Header.SCRATCH + slot * Header.SCRATCH_ROW
@@ -55,15 +55,15 @@ class Accesses(Emission):
             segment.put(("t" if narrow else "s", offset + index * step * self.layout.wave), value)
         return offset
 
-    def _target_rows(self, operand: Operand) -> int:
+    def _target_rows(self, operand: Operand, count: int) -> int:
         """Offset of the rows that the runtime shall write for a destination."""
-        if self._plain(operand):
+        if self._plain(operand, count):
             return self._row(operand.value, operand.half)
         return _RESULTS
 
-    def _collect(self, operand: Operand, components: list[int]) -> None:
+    def _collect(self, operand: Operand, components: list[int], count: int) -> None:
         """Moves results from scratch to where they belong."""
-        if self._plain(operand):
+        if self._plain(operand, count):
             return
         step = (2 if operand.half else 4) * self.layout.wave
         for component in components:
@@ -89,18 +89,21 @@ class Accesses(Emission):
         """Loads and stores of global, local and private memory."""
         load = isinstance(effect, Load)
         ty, count = instr.type, instr["count"]
+        if not 1 <= count <= 4:  # the field holds more, no compiler uses them
+            self._unsupported(index)
+            return
         letter = {Space.GLOBAL: "g", Space.LOCAL: "l", Space.PRIVATE: "p"}[effect.space]
         name = f"{'ld' if load else 'st'}{letter}_{ty.bits}_{16 if ty.half else 32}"
         data = instr.dst if load else instr.srcs[-1]
         assert data is not None
         indexed = len(instr.srcs) - (not load) == 2
         address, offset = self._address(instr, effect.space, indexed)
-        rows = self._target_rows(data) if load else self._source_rows(data, count, 2, data.half)
+        rows = self._target_rows(data, count) if load else self._source_rows(data, count, 2, data.half)
         self._close()
         numbers = (("i64", str(offset)), ("i32", str(count)), ("i32", str(index)))
         self._checked(name, ("ptr", self._at(rows)), ("ptr", self._at(address)), *numbers)
         if load:
-            self._collect(data, list(range(count)))
+            self._collect(data, list(range(count)), count)
 
     def _address(self, instr: Instr, space: Space, indexed: bool) -> tuple[int, int]:
         """Rows of the address, and the bytes to add to it."""
@@ -134,7 +137,7 @@ class Accesses(Emission):
         swap = operation == "cmpxchg"  # data is a pair: the new value, the one to compare with
         data = self._source_rows(instr.srcs[1], 2 if swap else 1, 2)
         assert instr.dst is not None
-        target = self._target_rows(instr.dst)
+        target = self._target_rows(instr.dst, 1)
         self._close()
         value, compare = data, data + (4 * self.layout.wave if swap else 0)
         pointers = [("ptr", self._at(at)) for at in (target, address)]
@@ -142,7 +145,7 @@ class Accesses(Emission):
         numbers = (("i32", str(ATOMICS.index(operation))), ("i32", str(index)))
         name = f"atomic_{effect.space.value}"
         self._checked(name, *pointers, ("i64", "0"), *operands, *numbers)
-        self._collect(instr.dst, [0])
+        self._collect(instr.dst, [0], 1)
 
     def _coordinates(self, operand: Operand, pair: bool) -> tuple[int, int]:
         """Offsets of the x and y rows."""
@@ -169,8 +172,10 @@ class Accesses(Emission):
         assert instr.dst is not None
         mask = instr["wrmask"]
         xy = self._coordinates(instr.srcs[0], True)
-        self._texels(index, f"isam_{_kind(instr.type)}", self._target_rows(instr.dst), xy, instr["tex"], mask)
-        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1])
+        self._texels(
+            index, f"isam_{_kind(instr.type)}", self._target_rows(instr.dst, 4), xy, instr["tex"], mask
+        )
+        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1], 4)
 
     def _image(self, index: int, instr: Instr, load: bool) -> None:
         """ldib and stib with typed images."""
@@ -181,9 +186,9 @@ class Accesses(Emission):
         xy = self._coordinates(instr.srcs[0], instr["dims"] == 2)
         if load:
             assert instr.dst is not None
-            rows = self._target_rows(instr.dst)
+            rows = self._target_rows(instr.dst, count)
             self._texels(index, f"ldib_{kind}", rows, xy, instr["slot"], (1 << count) - 1)
-            self._collect(instr.dst, list(range(count)))
+            self._collect(instr.dst, list(range(count)), count)
             return
         data = instr.srcs[1]
         rows = self._source_rows(data, count, 4, data.half)
@@ -201,13 +206,13 @@ class Accesses(Emission):
             into = replace(dst, value=dst.value + component)
             indices = self._source_rows(operand, 1, 0)
             rows = self._source_rows(replace(value, value=value.value + component), 1, 2, value.half)
-            target = self._target_rows(into)
+            target = self._target_rows(into, 1)
             self._close()
             pointers = [("ptr", self._at(at)) for at in (target, rows, indices)]
             self._call(
                 "void", f"shuffle_{bits}", ("ptr", "%w"), *pointers, ("i32", str(SHUFFLES.index(mode)))
             )
-            self._collect(into, [0])
+            self._collect(into, [0], 1)
 
 
 def _kind(ty: Ty) -> str:

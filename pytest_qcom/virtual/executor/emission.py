@@ -8,7 +8,7 @@ from pytest_qcom.isa.instruction import (
 from pytest_qcom.virtual.executor import dataflow
 from pytest_qcom.virtual.executor.layout import Fault, Header, Layout, Status, shared_offset
 from pytest_qcom.virtual.executor.llvm_builder import LlvmBuilder, Value
-from pytest_qcom.virtual.executor.segment import Segment
+from pytest_qcom.virtual.executor.segment import Segment, exists
 from pytest_qcom.virtual.executor.target import Host
 
 
@@ -91,6 +91,8 @@ class Emission:
 
     def _write_shared(self, number: int, value: Value) -> None:
         """A shared register takes the value of the first active lane."""
+        if not exists(number):
+            return
         segment = self._open()
         wide = self.builder.resize(value, 32, False)
         segment.put(("s", Header.SCRATCH), wide)

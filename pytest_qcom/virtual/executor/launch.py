@@ -16,7 +16,7 @@ from pytest_qcom.virtual.executor.image_ops import texel_bytes
 from pytest_qcom.virtual.executor.kernels import Compiled
 from pytest_qcom.virtual.executor.layout import Arena, Header, Job, TextureRecord, shared_offset
 
-_CONSTANTS = 512 * 16  # bytes that a constant operand can reach
+_CONSTANTS = 512 * 16 + 64  # bytes that a constant operand can reach with its repeats
 _SMALL = 2048  # waves times instructions below which a second thread costs more than it gives
 _NEVER = (1 << 63) - 1
 

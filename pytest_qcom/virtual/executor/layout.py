@@ -19,6 +19,10 @@ LANES = 128
 """Lanes that header arrays are sized for: the larger of the two wave sizes."""
 
 
+SHARED_SCALARS = 32
+"""Scalars that a wave's fibers share: r48.x to r55.w."""
+
+
 class Header:
     """Byte offsets in a wave state's header."""
 

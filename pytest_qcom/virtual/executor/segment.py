@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pytest_qcom.isa.instruction import Kind, Operand
 from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, PREDICATE, Ty
-from pytest_qcom.virtual.executor.layout import CHUNK, Header, Layout, shared_offset
+from pytest_qcom.virtual.executor.layout import CHUNK, SHARED_SCALARS, Header, Layout, shared_offset
 from pytest_qcom.virtual.executor.llvm_builder import CLEAN, EXACT, LlvmBuilder, Value, vector
 
 Key = tuple[str, int]
@@ -16,6 +16,11 @@ Key = tuple[str, int]
 offsets of 32 and 16-bit rows."""
 
 _WORD = {"f": "i32", "h": "i16", "a": "i16", "s": "i32", "t": "i16"}
+
+
+def exists(number: int) -> bool:
+    """Whether there is a register of that number: r0 to r55, a0.x and a1.x, p0. Others read as zero here."""
+    return number < FIRST_SHARED + SHARED_SCALARS or 0 <= number - ADDRESS < 2 or 0 <= number - PREDICATE < 4
 
 
 class Segment:
@@ -160,6 +165,8 @@ class Segment:
 
     def register(self, number: int, half: bool) -> Value:
         """The bits of a register."""
+        if not exists(number):
+            return self.builder.const(Ty.U16 if half else Ty.U32, 0)
         if number >= PREDICATE:
             cond = self.get(("p", number - PREDICATE))
             element = "i16" if half else "i32"
@@ -184,8 +191,10 @@ class Segment:
     def write(self, number: int, half: bool, value: Value) -> None:
         """Sets a register; ``value`` has its width, or is a condition for a predicate."""
         builder = self.builder
+        if not exists(number):
+            return
         if number >= PREDICATE:
-            self.put(("p", number - PREDICATE), value)
+            self.put(("p", number - PREDICATE), builder.nonzero(value))
         elif number >= ADDRESS:
             self.put(("a", number - ADDRESS), builder.resize(value, 16, False))
         elif not half:

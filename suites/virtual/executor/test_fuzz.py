@@ -1,0 +1,59 @@
+"""Random programs of legal words: they end, or with one of our exceptions, and always in time."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from pytest_qcom.errors import DecodeError, QcomError
+from pytest_qcom.isa.decoder import decode
+from pytest_qcom.isa.table import OPS
+from pytest_qcom.virtual.dispatch import Format
+from pytest_qcom.virtual.executor import Executor
+from suites.isa.strategies import word_of
+from suites.virtual.executor.rig import Memory, aligned, image, launch
+
+END = 0x03000000 << 32
+PROGRAMS = 40  # for each seed
+
+
+def _program(draw: random.Random) -> bytes:
+    """Up to a dozen legal words of any entry, branches of a few instructions, an end."""
+    words: list[int] = []
+    while len(words) < draw.randrange(1, 13):
+        word = word_of(draw.choice(OPS), draw)
+        try:
+            instr = decode(word)
+        except DecodeError:
+            continue
+        if "target" in dict(instr.attrs):
+            word = word & ~0xFFFFFFFF | draw.randrange(-8, 8) & 0xFFFFFFFF
+        words.append(word)
+    return struct.pack(f"<{len(words) + 1}Q", *words, END)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs_end(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What they hit is reported; the guard bytes around the only mapped memory stay."""
+    draw = random.Random(seed)
+    executor = Executor(budget=1 << 12, cache_dir=tmp_path_factory.getbasetemp() / "fuzz")
+    guarded = aligned((3, 4096), np.uint8)
+    texture = guarded[1].view(np.float16).reshape(8, 64, 4)
+    bound = (image(texture, Format.RGBA16_FLOAT),)
+    ended = 0
+    for _ in range(PROGRAMS):
+        dispatch = launch(
+            _program(draw), merged=draw.random() < 0.2, thread128=draw.random() < 0.3, shared_bytes=1024,
+            private_bytes=512, constant_demotion=draw.random() < 0.5, textures=bound, images=bound,
+        )  # fmt: skip
+        try:
+            executor.run(dispatch, Memory([guarded[1]]))
+            ended += 1
+        except QcomError as error:
+            assert "pc" in error.facts or "group" in error.facts, error
+    assert not guarded[0].any()
+    assert not guarded[2].any()
+    assert 0 < ended < PROGRAMS
