@@ -480,6 +480,27 @@ A630 = Chip(
             Certainty.DOCUMENTED,
         ),
         Choice(
+            "texel-flush",
+            "Is a subnormal f16 texel that isam reads as f16 flushed?",
+            "yes, keeping its sign; read as f32 it is exact",
+            "the bits are kept",
+            "not documented",
+        ),
+        Choice(
+            "constant-demotion",
+            "How does a half float constant round under constant demotion?",
+            "as cov with round field 0, towards zero",
+            "to nearest even",
+            "not documented",
+        ),
+        Choice(
+            "far-angles",
+            "What are sin and cos of an angle from 2^30 on?",
+            "those of zero; from 2^20 to there they lose accuracy",
+            "anything: the Vulkan bound ends at pi",
+            "not documented",
+        ),
+        Choice(
             "local-order",
             "Does bar alone order local stores before local loads?",
             "yes",
