@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,17 @@ from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.registry import KERNELS
 
 
-def cases(*claims: str, of: str = "") -> list[object]:
+def cases(*claims: str, of: str = "", but: Sequence[str] = ()) -> list[object]:
     """(kernel, case) of every declared case with one of the claims, with their key as id.
 
-    ``of``: only of kernels with this in their name.
+    ``of``: only of kernels in whose name this pattern is found. ``but``: no case with one of these in its name.
     """
     return [
         pytest.param(kernel, case, id=f"{kernel.name}[{case.name}]")
         for kernel in KERNELS.values()
-        if kernel.claim in claims and of in kernel.name
+        if kernel.claim in claims and re.search(of, kernel.name)
         for case in kernel.cases
+        if not any(word in case.name for word in but)
     ]
 
 

@@ -17,8 +17,8 @@ from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.registry import KERNELS
 from suites.kernels.conftest import built, cases
 
-OURS = [param for param in cases("correct", of="_fp32") if "n1024" not in str(param)]
-PUBLISHED = cases("as-published", of="_fp32")
+OURS = cases("correct", of="^gemm_.*_fp32", but=("n1024",))
+PUBLISHED = cases("as-published", of="^gemm_.*_fp32")
 
 
 @pytest.mark.qcom_kernel("gemm_4x4_fp32")
@@ -33,6 +33,7 @@ PUBLISHED = cases("as-published", of="_fp32")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_rotate_part")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_splitk")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_waksman")
+@pytest.mark.qcom_kernel("gemm_int8_fp32")
 @pytest.mark.qcom_kernel("gemm_4x4_fp32_quad_a")
 @pytest.mark.qcom_kernel("gemm_4x4_fp32_quad_b")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_quad_a")
@@ -129,6 +130,9 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_4x8_fp32", {"k": 6}, "k is 6; a texel holds four of them"),
         ("gemm_4x4_fp32", {"own_pairs": True, "preload_b": False}, "own-pairs without preload-b"),
         ("gemm_4x4_fp32", {"own_pairs": True, "interleaved_a": True}, "own-pairs with interleaved-a"),
+        ("gemm_4x4_fp32", {"ahead": True, "k_unroll": 2}, "ahead needs own-pairs=true and an even k-unroll"),
+        ("gemm_int8_fp32", {"rows": 5}, "a tile of 5 rows and 2 columns; give 4 or 8, and 1 or 2"),
+        ("gemm_int8_fp32", {"own_pairs": True, "preload_b": False}, "own-pairs without preload-b"),
         ("gemm_4x4_fp32", {"half_output": True}, "half-output into a buffer of float32"),
         ("gemm_4x4_fp32", {"alu_order": "row"}, "alu-order is 'row'; give one of kk_row_col"),
         ("gemm_4x8_fp32_rotate", {"k_unroll": 4}, "the banks turn in 3 steps, give a multiple of it"),
