@@ -18,14 +18,14 @@ from pytest_qcom.kernels.registry import KERNELS
 def cases(*claims: str, of: str = "", but: Sequence[str] = ()) -> list[object]:
     """(kernel, case) of every declared case with one of the claims, with their key as id.
 
-    ``of``: only of kernels in whose name this pattern is found. ``but``: no case with one of these in its name.
+    ``of``: only of kernels in whose name this pattern is found. ``but``: none with one of these in its key.
     """
     return [
         pytest.param(kernel, case, id=f"{kernel.name}[{case.name}]")
         for kernel in KERNELS.values()
         if kernel.claim in claims and re.search(of, kernel.name)
         for case in kernel.cases
-        if not any(word in case.name for word in but)
+        if not any(word in f"{kernel.name}[{case.name}]" for word in but)
     ]
 
 
