@@ -1,4 +1,4 @@
-"""Rewrites of compiled programs: sync strip, MAD repeat packing, pair merge.
+"""Rewrites of compiled programs: sync and wait strip, MAD repeat packing, pair merge.
 
 A rewrite looks at what a program does, not at where its instructions stand: :meth:`Rewrite.find` gives the
 sites at which its precondition holds and, for those that come close, why it does not; :meth:`Rewrite.apply`
@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pytest_qcom.isa.access import reads, writes
-from pytest_qcom.isa.instruction import Instr, Kind, Operand, Sync
+from pytest_qcom.isa.instruction import Flow, Instr, Kind, Operand, Sync
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.edit import replace_instructions
+from pytest_qcom.kernels.waits import insert_waits
 
 _LANES = 4  # scalars of a vec4, the longest ALU repeat
 
@@ -134,6 +135,50 @@ class PairMerge:
         return _find_runs(program, length=2, repeat=1)
 
 
+@dataclass(frozen=True, slots=True)
+class AutoRepeat:
+    """Packs runs of two to four scalar MADs of neighbouring lanes into repeated ones, the longest first."""
+
+    name: str = "auto-rpt"
+    summary: str = "two to four scalar MADs of neighbouring lanes become a repeated one"
+
+    def find(self, program: Program) -> Findings:
+        sites: list[Site] = []
+        refusals: list[Refusal] = []
+        for length in range(_LANES, 1, -1):
+            found, refused = _find_runs(program, length, repeat=0)
+            taken = {index for site in sites for index in site.indices}
+            sites += [site for site in found if not taken.intersection(site.indices)]
+            refusals = [item for item in refused if item.index not in taken] if length == 2 else []
+        packed = {index for site in sites for index in site.indices}
+        refusals = [item for item in refusals if item.index not in packed]
+        return tuple(sorted(sites, key=lambda site: site.indices)), tuple(refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStrip:
+    """Takes away each (ss)nop at which the instruction behind it needs no (ss)."""
+
+    name: str = "nosnop"
+    summary: str = "remove (ss)nop where nothing behind it writes what may still be read"
+
+    def find(self, program: Program) -> Findings:
+        sites, refusals = [], []
+        edits: dict[int, tuple[Instr, ...]] = {}
+        for index, instr in enumerate(program.instrs):
+            if not (instr.op.effect is Flow.NEXT and instr.ss) or instr.sy or instr.jp:
+                continue
+            for becomes in ((), (replace(instr, ss=False),)):  # its slot may be needed where its flag is not
+                without = replace_instructions(program, {**edits, index: becomes})
+                if insert_waits(without) == without:
+                    edits[index] = becomes
+                    sites.append(Site((index,), (becomes,)))
+                    break
+            else:
+                refusals.append(Refusal(index, "what it waits for may still be read or on its way"))
+        return tuple(sites), tuple(refusals)
+
+
 REWRITES: tuple[Rewrite, ...] = (SyncStrip(), MadRepeat(), PairMerge())
 """In the order in which they are applied: the strip first, since a (sy) within a run refuses it."""
 
@@ -145,7 +190,7 @@ def _find_runs(program: Program, length: int, repeat: int) -> Findings:
     entered = {block.start for block in program.blocks()}
     index = 0
     while index < len(program.instrs):
-        if not _is_mad(program.instrs[index], repeat):
+        if not is_mad(program.instrs[index], repeat):
             index += 1
             continue
         run = program.instrs[index : index + length]
@@ -161,7 +206,12 @@ def _find_runs(program: Program, length: int, repeat: int) -> Findings:
     return tuple(sites), tuple(refusals)
 
 
-def _is_mad(instr: Instr, repeat: int) -> bool:
+def neighbours(first: Instr, second: Instr) -> bool:
+    """Whether the second MAD does the lane behind that of the first, with the same first factor."""
+    return _against((first, second), 2, 0, set()) is None and first.srcs[0] == second.srcs[0]
+
+
+def is_mad(instr: Instr, repeat: int) -> bool:
     """Whether it multiplies and adds floats over ``repeat + 1`` lanes."""
     return instr.op.late_source == 2 and instr.op.result == "f" and instr.rpt == repeat
 
@@ -173,7 +223,7 @@ def _destination(instr: Instr) -> Reg:
 def _against(run: tuple[Instr, ...], length: int, repeat: int, entered: set[int]) -> str | None:
     """Why the run is not one repeated MAD, or ``None``."""
     first = run[0]
-    if len(run) < length or any(instr.op != first.op or not _is_mad(instr, repeat) for instr in run):
+    if len(run) < length or any(instr.op != first.op or not is_mad(instr, repeat) for instr in run):
         return f"fewer than {length} MADs of {repeat + 1} lanes in a row"
     if entered:
         return f"instruction {min(entered)} within the run is a branch target"
@@ -238,6 +288,6 @@ def counts(program: Program) -> Iterator[tuple[str, int]]:
     yield "instructions", len(instrs)
     yield "sy", sum(instr.sy for instr in instrs)
     yield "ss", sum(instr.ss for instr in instrs)
-    yield "mad", sum(_is_mad(instr, instr.rpt) for instr in instrs)
-    yield "rpt3", sum(_is_mad(instr, 3) for instr in instrs)
+    yield "mad", sum(is_mad(instr, instr.rpt) for instr in instrs)
+    yield "rpt3", sum(is_mad(instr, 3) for instr in instrs)
     yield "isam", sum(instr.op.cat == 5 for instr in instrs)

@@ -1,0 +1,335 @@
+"""Writes a recognised matmul loop anew: vector products, own registers, several steps a pass.
+
+Every sample has its coordinates in the first two registers of its own result, which nothing else needs at
+that time. The products of an accumulator keep their order, so that every sum comes out bit by bit as before;
+only ``k-order`` changes it, and with it the rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from pytest_qcom.isa.access import writes
+from pytest_qcom.isa.assembler import assemble
+from pytest_qcom.isa.instruction import Instr, Kind, Operand
+from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.registers import FIRST_SHARED, Reg
+from pytest_qcom.kernels.edit import branches, with_target
+from pytest_qcom.kernels.rewrites.accumulators import LANES, Matmul, Product, recognise, temporaries
+from pytest_qcom.kernels.rewrites.loop import Mismatch, Value, copies
+from pytest_qcom.kernels.waits import insert_waits, nop
+
+FILE = FIRST_SHARED
+"""Scalars of the full register file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How a matmul loop is written.
+
+    Attributes:
+        unroll: steps of a pass; they must divide the loop's passes.
+        postinc: the counter advances in place behind a step's last sample and is compared once a pass; else
+            its next value is computed first, beside it, and copied at the end of the step.
+        lastcmp0: without ``postinc``, only the last step of a pass compares.
+        nosnop: no ``(ss)nop`` stands before the last samples of a step; the compiler has one there for
+            coordinates that it overwrites.
+        k_order: order of a step's four products; empty for the compiler's, which keeps every bit.
+        acc_order: order of the accumulators; empty for the compiler's.
+        accmajor: all products of an accumulator after each other.
+        b_last: the sample whose lanes are the scalars of the first product comes last, in the lowest
+            registers.
+        skip_scalars, skip_vectors: samples of the one or the other kind are left out, for throughput only.
+    """
+
+    unroll: int = 1
+    postinc: bool = False
+    lastcmp0: bool = False
+    nosnop: bool = False
+    k_order: tuple[int, ...] = ()
+    acc_order: tuple[int, ...] = ()
+    accmajor: bool = False
+    b_last: bool = False
+    skip_scalars: bool = False
+    skip_vectors: bool = False
+
+
+def rewrite(program: Program, schedule: Schedule) -> Program:
+    """The program with its matmul loop in ``schedule``.
+
+    Raises:
+        Mismatch: the loop is no matmul, does not divide, or needs more registers than there are.
+    """
+    matmul = recognise(program)
+    if matmul.passes % schedule.unroll:
+        raise Mismatch(f"the loop has {matmul.passes} passes, which unroll={schedule.unroll} does not divide")
+    return _Writer(program, matmul, schedule).program()
+
+
+class _Writer:
+    """The loop as it is written, with the registers that it uses."""
+
+    def __init__(self, program: Program, matmul: Matmul, schedule: Schedule) -> None:
+        self._old, self._matmul, self._schedule = program, matmul, schedule
+        self._code: list[Instr] = []
+        taken = {reg.num for reg in matmul.invariants if not reg.shared} | {matmul.counter.num}
+        self._free = [number not in taken for number in range(FILE)]
+        self._acc = [self._place(vector.registers) for vector in matmul.vectors]
+        samples = matmul.found.samples
+        order = list(range(len(samples)))
+        if schedule.b_last:  # it gets the lowest registers and is sampled last
+            first = matmul.vectors[0].products[0].scalar[0]
+            order.remove(first)
+            order.insert(0, first)
+        self._order = order[1:] + order[:1] if schedule.b_last else order
+        self._texels = {number: self._block(LANES) for number in order}
+
+    def program(self) -> Program:
+        """Everything before the loop, the loop, everything behind it, with the waits that it needs."""
+        found, old = self._matmul.found, self._old
+        self._moves((reg, home) for reg, home in self._homes(start=True) if reg != home)
+        start = found.header + len(self._code)
+        self._loop()
+        leave = found.header + len(self._code)
+        self._moves((home, reg) for reg, home in self._homes(start=False) if reg != home)
+        tail = found.header + len(self._code)
+        moved = {index: index for index in range(found.header)}
+        moved[found.header] = start
+        moved |= {index: index - found.leave + tail for index in range(found.leave, len(old.instrs))}
+        moved[found.leave] = leave
+        instrs = [self._copied(index, moved, index) for index in range(found.header)]
+        instrs += self._code
+        for index in range(found.leave, len(old.instrs)):
+            instrs.append(self._copied(index, moved, len(instrs)))
+        return insert_waits(Program(tuple(instrs)))
+
+    def _copied(self, index: int, moved: dict[int, int], at: int) -> Instr:
+        instr = self._old.instrs[index]
+        return with_target(instr, moved[self._old.target(index)] - at) if branches(instr) else instr
+
+    def _place(self, registers: tuple[Reg, ...]) -> Reg:
+        """Four consecutive registers for a vector: where its lanes stand, if they do so in a row."""
+        first = registers[0]
+        numbers = range(first.num, first.num + LANES)
+        if [reg.num for reg in registers] == list(numbers) and all(self._free[number] for number in numbers):
+            for number in numbers:
+                self._free[number] = False
+            return first
+        return self._block(LANES)
+
+    def _block(self, size: int) -> Reg:
+        """The lowest free registers in a row; they are taken."""
+        for start in range(FILE - size + 1):
+            if all(self._free[start : start + size]):
+                self._free[start : start + size] = [False] * size
+                return Reg(start)
+        raise Mismatch("the loop needs more registers than there are")
+
+    def _homes(self, start: bool) -> Iterator[tuple[Reg, Reg]]:
+        """(new register, register of the compiler's) of what goes into the loop or comes out of it."""
+        homes = {
+            value: self._acc[number] + lane
+            for number, vector in enumerate(self._matmul.vectors)
+            for lane, value in enumerate(vector.values)
+        }
+        if start:
+            for number, vector in enumerate(self._matmul.vectors):
+                for lane, reg in enumerate(vector.registers):
+                    yield self._acc[number] + lane, reg
+            return
+        for reg, value in self._matmul.leaves.items():
+            home = value.entry if value.entry is not None else homes[value]
+            yield home, reg
+
+    def _moves(self, pairs: Iterable[tuple[Reg, Reg]]) -> None:
+        """(destination, source) moves, as if all at once."""
+        pending = dict(pairs)
+        pending = {dst: src for dst, src in pending.items() if dst != src}
+        while pending:
+            ready = [dst for dst in pending if dst not in pending.values()]
+            if not ready:  # a ring: one of them steps aside
+                dst = next(iter(pending))
+                aside = self._block(1)
+                self._emit(_move(aside, pending[dst]))
+                pending[dst] = aside
+                pending = {d: aside if s == pending[dst] else s for d, s in pending.items()}
+                continue
+            for dst in ready:
+                self._emit(_move(dst, pending.pop(dst)))
+
+    def _emit(self, instr: Instr) -> None:
+        self._code.append(instr)
+
+    def _loop(self) -> None:
+        start = len(self._code)
+        temporary = [number for number in range(FILE) if self._free[number]]
+        for step in range(self._schedule.unroll):
+            self._step(temporary, last=step == self._schedule.unroll - 1)
+        self._emit(assemble("br p0.x, #2"))
+        self._emit(assemble(f"jump #{start - len(self._code)}"))
+
+    def _step(self, temporary: list[int], last: bool) -> None:
+        """Coordinates, counter, samples, products."""
+        schedule, counter = self._schedule, self._matmul.counter
+        written = len(self._code)
+        homes = self._coordinates(list(temporary))
+        following = None
+        if not schedule.postinc:
+            following = Reg(min(set(temporary) - {home.num for home in homes.values()}))
+            self._advance(following)
+            if last or not schedule.lastcmp0:
+                self._compare(following)
+        order = self._sampled(written)
+        for place, number in enumerate(order):
+            if not schedule.nosnop and place == max(0, len(order) - 2):
+                self._emit(replace(nop(0), ss=True))
+            self._sample(number)
+        if following is None:
+            self._advance(counter)
+        first, *products = self._products()
+        self._emit(first)
+        if following is None and last:
+            self._compare(counter)
+        self._code += products
+        if following is not None:
+            self._emit(_move(counter, following))
+
+    def _sampled(self, start: int) -> list[int]:
+        """The samples of a step in their order: first the one whose place was known last.
+
+        So they all wait once. ``start`` is where the code of the places begins.
+        """
+        known = {}
+        for at, instr in enumerate(self._code[start:]):
+            known.update(dict.fromkeys((access.reg for access in writes(instr)), at))
+        order = [number for number in self._order if not self._skipped(number)]
+        last = order[-1] if order else 0
+        return sorted(
+            order,
+            key=lambda number: (
+                self._schedule.b_last and number == last,
+                -max(known.get(self._texels[number] + axis, 0) for axis in (0, 1)),
+            ),
+        )
+
+    def _skipped(self, number: int) -> bool:
+        scalars = {product.scalar[0] for vector in self._matmul.vectors for product in vector.products}
+        return self._schedule.skip_scalars if number in scalars else self._schedule.skip_vectors
+
+    def _coordinates(self, temporary: list[int]) -> dict[Value, Reg]:
+        """The places of all samples, each in the first two registers of its result."""
+        samples = self._matmul.found.samples
+        wanted: dict[Value, list[Reg]] = {}
+        for number in self._order:
+            if not self._skipped(number):
+                for axis, value in enumerate(samples[number].srcs):
+                    assert isinstance(value, Value)
+                    wanted.setdefault(value, []).append(self._texels[number] + axis)
+        homes: dict[Value, Reg] = {}
+        needed = self._needed(set(wanted))
+        made = [value for value in temporaries(self._matmul) if value in needed]
+        for depth in range(max(map(_depth, made), default=0) + 1):
+            for value in made:
+                if _depth(value) == depth:
+                    homes[value] = wanted[value][0] if value in wanted else Reg(temporary.pop(0))
+                    self._emit(self._computed(value, homes))
+            for value, places in wanted.items():  # copies fill the slots until the next depth is ready
+                home = homes.get(value, value.entry)
+                if _depth(value) == depth and home is not None:
+                    for place in places:
+                        if place != home:
+                            self._emit(self._copy(value, place, home))
+        return homes
+
+    def _copy(self, value: Value, place: Reg, home: Reg) -> Instr:
+        """``value`` once more, from where it came itself if it is a move: that is ready at once."""
+        if value.instr is not None and copies(value.instr):
+            return self._computed(value, {value: place})
+        return _move(place, home)
+
+    def _needed(self, values: set[Value]) -> set[Value]:
+        """``values`` and all that they are made of."""
+        pending, needed = list(values), set(values)
+        while pending:
+            for source in pending.pop().srcs:
+                if isinstance(source, Value) and source not in needed:
+                    needed.add(source)
+                    pending.append(source)
+        return needed
+
+    def _computed(self, value: Value, homes: dict[Value, Reg]) -> Instr:
+        """The operation that makes ``value``, on the registers where its sources are."""
+        assert value.instr is not None and value.instr.dst is not None
+        srcs = []
+        for operand, source in zip(value.instr.srcs, value.srcs, strict=False):
+            if isinstance(source, Operand):
+                srcs.append(replace(source, repeat=False))
+                continue
+            home = homes.get(source, source.entry)
+            assert home is not None, f"#{value.index} is computed before its source"
+            srcs.append(replace(operand, value=home.num, repeat=False))
+        return replace(
+            value.instr, dst=replace(value.instr.dst, value=homes[value].num), srcs=tuple(srcs), nop=0
+        )
+
+    def _advance(self, dst: Reg) -> None:
+        """``dst`` = counter + 1."""
+        counter = {self._matmul.found.entry(self._matmul.counter): self._matmul.counter}
+        self._emit(self._computed(self._matmul.advance, counter | {self._matmul.advance: dst}))
+
+    def _compare(self, counter: Reg) -> None:
+        """p0.x where ``counter`` is at its end."""
+        homes = {self._matmul.advance: counter, self._matmul.compare: Reg.parse("p0.x")}
+        self._emit(self._computed(self._matmul.compare, homes))
+
+    def _sample(self, number: int) -> None:
+        sample, home = self._matmul.found.samples[number].instr, self._texels[number]
+        assert sample is not None and sample.dst is not None
+        pair = replace(sample.srcs[0], value=home.num)
+        self._emit(replace(sample, dst=replace(sample.dst, value=home.num), srcs=(pair, *sample.srcs[1:])))
+
+    def _products(self) -> list[Instr]:
+        """The products of a step, in their order."""
+        schedule, vectors = self._schedule, self._matmul.vectors
+        accs = schedule.acc_order or tuple(range(len(vectors)))
+        steps = max(len(vector.products) for vector in vectors)
+        order = schedule.k_order or tuple(range(steps))
+        if sorted(accs) != list(range(len(vectors))) or sorted(order) != list(range(steps)):
+            raise Mismatch(
+                f"the loop has {len(vectors)} accumulators and {steps} products each; orders differ"
+            )
+        places = (
+            [(acc, step) for acc in accs for step in order]
+            if schedule.accmajor
+            else [(acc, step) for step in order for acc in accs]
+        )
+        made = []
+        for acc, step in places:
+            products = vectors[acc].products
+            if schedule.k_order:  # by the lane of the scalar, which is the k within the step
+                products = tuple(sorted(products, key=lambda product: product.scalar[1]))
+            if step < len(products):
+                made.append(self._product(self._acc[acc], products[step]))
+        return made
+
+    def _product(self, acc: Reg, product: Product) -> Instr:
+        mad = self._matmul.mad.instr
+        assert mad is not None and mad.dst is not None
+        number, lane = product.scalar
+        scalar = Operand(Kind.GPR, (self._texels[number] + lane).num)
+        vector = Operand(Kind.GPR, self._texels[product.vector].num, repeat=True)
+        factors = (scalar, vector) if product.scalar_first else (vector, scalar)
+        addend = Operand(Kind.GPR, acc.num, repeat=True)
+        return replace(mad, dst=replace(mad.dst, value=acc.num), srcs=(*factors, addend), rpt=LANES - 1)
+
+
+def _depth(value: Value) -> int:
+    """Operations behind each other that make ``value``; 0 for one that stands at the start of a pass."""
+    if value.entry is not None:
+        return 0
+    return 1 + max((_depth(source) for source in value.srcs if isinstance(source, Value)), default=0)
+
+
+def _move(dst: Reg, src: Reg) -> Instr:
+    return assemble(f"mov.u32u32 {dst}, {src}")
