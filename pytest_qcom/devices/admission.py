@@ -17,8 +17,8 @@ from pytest_qcom.envelope import ArgumentKind, Envelope
 from pytest_qcom.errors import LaunchError
 from pytest_qcom.virtual import registers as regs
 
-_IMAGE_TYPES = ("float16", "float32", "uint32")
-_IMAGE_NAMES = "float16, float32 or uint32"
+_IMAGE_TYPES = ("float16", "float32", "uint32", "int8")
+_IMAGE_NAMES = "float16, float32, uint32 or int8"
 
 
 def check_geometry(name: str, groups: tuple[int, ...], local: tuple[int, ...]) -> None:

@@ -32,7 +32,8 @@ class Device(Protocol):
         ...
 
     def image(self, array: NDArray[Any]) -> Tensor:
-        """A 2D image holding ``array`` of shape (height, width, 4), float16, float32 or uint32.
+        """A 2D image holding ``array`` of shape (height, width, 4), float16, float32, uint32 or int8
+        (read as fractions of 127).
 
         Raises:
             LaunchError: wrong shape or dtype, unaligned pitch, larger than the chip's limit.

@@ -37,13 +37,16 @@ from pytest_qcom.devices.device import Tensor
 from pytest_qcom.envelope import Envelope
 from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomError
 from pytest_qcom.virtual import registers as regs
+from pytest_qcom.virtual.dispatch import Format
 from pytest_qcom.virtual.gpu import collector_paused
 
 _IMAGE_TYPES = {
     np.dtype(np.float16): dtypes.half,
     np.dtype(np.float32): dtypes.float,
     np.dtype(np.uint32): dtypes.uint,  # tinygrad's descriptor is the float one; 32-bit words pass unchanged
+    np.dtype(np.int8): dtypes.int8,  # read as fractions of 127
 }
+_IMAGE_DIMENSIONS = 3
 _SPEC = BufferSpec(cpu_access=True, nolru=True)
 _THREADSIZE = {
     regs.SP_CS_CNTL_0.address: (0, regs.SP_CS_CNTL_0["THREADSIZE"].mask),
@@ -79,11 +82,29 @@ class _Queue(ops_qcom.QCOMComputeQueue):  # type: ignore[misc]
         super().reg(reg, *values)
 
 
+class _Arguments(ops_qcom.QCOMArgsState):  # type: ignore[misc]
+    """tinygrad's arguments of a launch, with the format of images of bytes, which it does not know."""
+
+    def __init__(self, buf: Any, prg: _Program, bufs: tuple[Any, ...], vals: tuple[Any, ...] = ()) -> None:
+        super().__init__(buf, prg, bufs, vals)
+        images = [kind for _, _, kind, shape in prg.signature if len(shape) == _IMAGE_DIMENSIONS]
+        for index, kind in enumerate(images[prg.ibo_cnt :]):
+            if kind is dtypes.int8:
+                word = ops_qcom.qreg.a6xx_tex_const_0(
+                    0x8, swiz_x=0, swiz_y=1, swiz_z=2, swiz_w=3, fmt=Format.RGBA8_SNORM.value
+                )
+                self.bind_sints_to_buf(word, buf=self.buf, fmt="I", offset=prg.tex_off + 0x40 * index)
+
+
 class _Program(ops_qcom.QCOMProgram):  # type: ignore[misc]
     """A QCOM CL binary, loaded."""
 
     thread128 = False
     merged = False
+
+    def __init__(self, dev: _Runtime, obj: TinyELF) -> None:
+        super().__init__(dev, obj)
+        self.args_state_t = _Arguments
 
 
 class _Runtime(ops_qcom.QCOMDevice):  # type: ignore[misc]
@@ -162,7 +183,7 @@ class RuntimeDevice:
         return tensor
 
     def image(self, array: NDArray[Any]) -> Tensor:
-        """A 2D image holding ``array`` of shape (height, width, 4), float16, float32 or uint32.
+        """A 2D image holding ``array`` of shape (height, width, 4), float16, float32, uint32 or int8.
 
         Raises:
             LaunchError: wrong shape or dtype, unaligned pitch, larger than the chip's limit.

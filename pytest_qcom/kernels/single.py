@@ -134,7 +134,7 @@ def bound(problem: Problem, arrays: Arrays, parts: Sequence[slice] = ()) -> Mapp
     product_roundoff, tiny = (ROUNDOFF, 2 * TINY) if problem.float_inputs else (0.0, 0.0)
     error, total = np.zeros((problem.m, problem.n)), np.zeros((problem.m, problem.n))
     for number, part in enumerate(parts or (slice(None),)):
-        value, own = _chain(a[:, part], b[part], product_roundoff, tiny)
+        value, own = chain(a[:, part], b[part], product_roundoff, tiny)
         total += value
         error += own
         if number:
@@ -144,7 +144,7 @@ def bound(problem: Problem, arrays: Arrays, parts: Sequence[slice] = ()) -> Mapp
     return {"C": shaped(problem, error)}
 
 
-def _chain(a: Float, b: Float, product_roundoff: float, tiny: float) -> tuple[Float, Float]:
+def chain(a: Float, b: Float, product_roundoff: float, tiny: float) -> tuple[Float, Float]:
     """(exact sum, error bound) of one chain of steps."""
     steps = a.shape[1]
     prefix, error = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))

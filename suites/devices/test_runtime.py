@@ -239,13 +239,15 @@ MEMORY: dict[str, tuple[Callable[[RuntimeDevice], Tensor], str]] = {
     ),
     "image shape": (
         lambda d: d.image(np.zeros((8, 8, 3), np.float32)),
-        "image of shape (8, 8, 3) and float32: an image is (height, width, 4) of float16, float32 or uint32; "
+        "image of shape (8, 8, 3) and float32: an image is (height, width, 4) of float16, float32, uint32 "
+        "or int8; "
         "reshape or "
         "convert the array",
     ),
     "image dtype": (
         lambda d: d.image(np.zeros((8, 8, 4), np.float64)),
-        "image of shape (8, 8, 4) and float64: an image is (height, width, 4) of float16, float32 or uint32; "
+        "image of shape (8, 8, 4) and float64: an image is (height, width, 4) of float16, float32, uint32 "
+        "or int8; "
         "reshape or "
         "convert the array",
     ),
