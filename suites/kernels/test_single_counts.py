@@ -76,6 +76,8 @@ def test_published_counts(name: str, row: str, published: dict[str, int]) -> Non
         ("gemm_4x8_fp32_waksman", "small", 25),
         ("gemm_4x12_fp32", "one-bank-unroll", 9 + 4 * 3),  # the stream kernels have 9 + 4 n
         ("gemm_4x16_fp32", "one-bank-unroll", 9 + 4 * 4),
+        ("gemm_4x12_fp32", "pipeline-b", 13 + 4 * 3),
+        ("gemm_4x16_fp32", "pipeline-b", 13 + 4 * 4),
         ("gemm_5x8_fp32", "small", 24),
         ("gemm_6x8_fp32", "small", 27),
         ("gemm_8x4_fp32", "n1024", 21),

@@ -69,6 +69,16 @@ class Options:
         """Never."""
         return False
 
+    @property
+    def pipeline_b(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def component_stream(self) -> bool:
+        """Never."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Scaled(Options):

@@ -70,6 +70,16 @@ class Options:
         """Never."""
         return False
 
+    @property
+    def pipeline_b(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def component_stream(self) -> bool:
+        """Never."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnScale:

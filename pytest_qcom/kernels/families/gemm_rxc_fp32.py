@@ -51,6 +51,8 @@ class Options:
         thread128: waves of 128 fibers; else of 64.
         k_unroll: K steps of the loop body. A rest is done behind the loop.
         preload_b: all columns of B have registers; else they share those of one column.
+        pipeline_b: columns in turn in the registers of two: one is sampled before the products of another.
+        component_stream: columns in turn in the registers of one, each k sampled anew behind its products.
         own_pairs: a coordinate of its own for each sample, kept over the loop; needs ``preload_b``.
         ahead: samples for the next step between the products of this one, those of A into a second bank;
             needs ``own_pairs`` and an even ``k_unroll``.
@@ -70,6 +72,8 @@ class Options:
     thread128: bool = False
     k_unroll: int = 1
     preload_b: bool = True
+    pipeline_b: bool = False
+    component_stream: bool = False
     own_pairs: bool = False
     ahead: bool = False
     alu_order: str = "kk_col_row"
@@ -153,6 +157,10 @@ class Form(Protocol):
     @property
     def preload_b(self) -> bool: ...
     @property
+    def pipeline_b(self) -> bool: ...
+    @property
+    def component_stream(self) -> bool: ...
+    @property
     def own_pairs(self) -> bool: ...
     @property
     def ahead(self) -> bool: ...
@@ -162,7 +170,7 @@ class Form(Protocol):
 
 def plan(tile: Tile, options: Form) -> RegisterPlan:
     """Texels of B and A, accumulators, counters; what only the start or the end needs lies over texels."""
-    banks = tile.cols if options.preload_b else 1
+    banks = tile.cols if options.preload_b else 2 if options.pipeline_b else 1
     result = RegisterPlan()
     for bank in range(banks):
         result = result.place(f"b{bank}", f"r{4 * bank}.x", 16)
@@ -212,6 +220,10 @@ def phases(tile: Tile, options: Form, coordinates: Persistent | Counted) -> Phas
     a = Load("A", tuple(range(4)) if options.interleaved_a else rows)
     if isinstance(coordinates, Persistent):
         return (Load("B", cols), a, Multiply(rows, cols))
+    if options.component_stream:
+        return _streamed(rows, cols, a, coordinates)
+    if options.pipeline_b:
+        return _pipelined(rows, cols, a, coordinates)
     groups = [cols] if options.preload_b else [(col,) for col in cols]
     steps: list[Load | Multiply | Action] = []
     for number, group in enumerate(groups):
@@ -221,6 +233,42 @@ def phases(tile: Tile, options: Form, coordinates: Persistent | Counted) -> Phas
         if last:
             steps.append(Advance(coordinates))
         steps += [Fetch(coordinates, loads, test=last), Multiply(rows, group)]
+    return tuple(steps)
+
+
+def _pipelined(rows: tuple[int, ...], cols: tuple[int, ...], a: Load, coordinates: Counted) -> Phases:
+    """Two columns are sampled, then each next one into what the last products have left."""
+    steps: list[Load | Multiply | Action] = []
+    for col in cols:
+        loads = (a, Load("B", cols[:2])) if col == 0 else (Load("B", (col + 1,)),)
+        if col == 0 or col + 1 < len(cols):
+            last = max(col + 1, 1) == len(cols) - 1
+            steps.append(Aim(coordinates, loads))
+            if last:
+                steps.append(Advance(coordinates))
+            steps.append(Fetch(coordinates, loads, test=last))
+        steps.append(Multiply(rows, (col,)))
+    return tuple(steps)
+
+
+def _streamed(rows: tuple[int, ...], cols: tuple[int, ...], a: Load, coordinates: Counted) -> Phases:
+    """The products of a column k by k.
+
+    Behind those of one k comes the coordinate of that k of the next column, and one k later its sample.
+    """
+    first = (a, Load("B", cols[:1]))
+    steps: list[Load | Multiply | Action] = [Aim(coordinates, first), Fetch(coordinates, first)]
+    for col in cols:
+        late: tuple[Load, ...] = ()
+        for kk in ALL_K:
+            steps.append(Multiply(rows, (col,), (kk,)))
+            if col + 1 == len(cols):
+                continue
+            load = (Load("B", (col + 1,), (kk,)),)
+            last = col + 2 == len(cols) and kk == ALL_K[-1]
+            steps += [Aim(coordinates, load), *([Advance(coordinates)] if last else [])]
+            steps += [Fetch(coordinates, late), *([Fetch(coordinates, load, test=last)] if kk == 3 else [])]
+            late = load
     return tuple(steps)
 
 
@@ -249,6 +297,12 @@ def _check(name: str, rows: int, ncols: int, options: Options) -> None:
     if options.own_pairs and not options.preload_b:
         raise KernelError(
             f"{name}: own-pairs without preload-b; columns in turn have no pairs, give preload-b=true"
+        )
+    in_turn = [flag for flag in ("pipeline_b", "component_stream") if getattr(options, flag)]
+    if len(in_turn) > 1 or (in_turn and (options.preload_b or ncols < 2)):
+        flags = " with ".join(flag.replace("_", "-") for flag in in_turn)
+        raise KernelError(
+            f"{name}: {flags} is about columns in turn; give one of them, preload-b=false and a wider tile"
         )
     if options.ahead and (not options.own_pairs or options.k_unroll % 2):
         raise KernelError(
@@ -309,7 +363,8 @@ _ORDERED = tuple(
 
 def _few(rows: int, ncols: int) -> tuple[Case, ...]:
     """What is checked of the less usual tiles."""
-    names = ("small", "unroll", "own-pairs-unroll", "image-store", "one-bank-unroll")
+    names = {"small", "unroll", "own-pairs-unroll", "image-store", "one-bank-unroll", "pipeline-b"}
+    names.add("component-stream")
     every = (*_cases(rows, ncols), *(_banks(rows, ncols) if ncols > 1 else ()))
     return tuple(case for case in every if case.name in names)
 
@@ -321,6 +376,8 @@ def _banks(rows: int, ncols: int) -> tuple[Case, ...]:
         Case("one-bank", dict(m=m, n=n, k=36, preload_b=False)),
         Case("one-bank-unroll", dict(m=m, n=2 * n, k=28, preload_b=False, k_unroll=2)),
         Case("one-bank-image", dict(m=m, n=n, k=20, preload_b=False, image_store=True)),
+        Case("pipeline-b", dict(m=m, n=n, k=28, preload_b=False, pipeline_b=True)),
+        Case("component-stream", dict(m=m, n=n, k=28, preload_b=False, component_stream=True, k_unroll=2)),
     )
 
 
