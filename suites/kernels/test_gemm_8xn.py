@@ -99,6 +99,21 @@ def test_counts(name: str, case: str, step: int, isam: int, syncs: int, footprin
     assert (build.fregs, build.hregs) == footprint
 
 
+@pytest.mark.parametrize(
+    ("name", "case", "footprint"),
+    [
+        ("gemm_8x8_fp16", "self", (7, 28)),
+        ("gemm_8x8_fp16", "lifetime", (7, 28)),
+        ("gemm_8x4_fp16", "self", (7, 16)),
+        ("gemm_8x4_fp16", "lifetime", (7, 16)),
+    ],
+)
+def test_fresh_coordinates_take_a_register_less(name: str, case: str, footprint: tuple[int, int]) -> None:
+    """The store's addresses need seven; within the loop it would be seven and five."""
+    build = built(name, case)
+    assert (build.fregs, build.hregs) == footprint
+
+
 def test_nothing_is_sampled_beyond_the_last_step() -> None:
     """As many samples run as there are texels to sample: those that are ahead stop with the last step."""
     for name in NAMES:
@@ -119,6 +134,13 @@ def test_nothing_is_sampled_beyond_the_last_step() -> None:
         ("gemm_8x8_fp16", {"k-unroll": 0}, "k-unroll is 0; give 1 or more"),
         ("gemm_8x8_fp16", {"prefetch": "a"}, "prefetch is 'a'; give one of none, b, ab"),
         ("gemm_8x8_fp16", {"threads": 96}, "threads is 96; give one of"),
+        ("gemm_8x8_fp16", {"coords": "some"}, "coords is 'some'; give one of persistent, self, lifetime"),
+        ("gemm_8x8_fp16", {"coords": "self"}, "samples nothing early; give prefetch=none"),
+        (
+            "gemm_8x16_fp16",
+            {"coords": "self", "prefetch": "none"},
+            "coords=self is about 1 or 2 vec4 columns",
+        ),
     ],
 )
 def test_bad_options_are_explained(name: str, change: dict[str, object], message: str) -> None:

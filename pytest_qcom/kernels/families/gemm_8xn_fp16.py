@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.coordinates import Persistent
+from pytest_qcom.kernels.fresh import Fresh
 from pytest_qcom.kernels.gemm import build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
@@ -28,6 +29,7 @@ from pytest_qcom.kernels.stores import RowMajor
 ROWS = 8
 UPPER, LOWER = (0, 1, 2, 3), (4, 5, 6, 7)
 PREFETCHES = ("none", "b", "ab")
+COORDS = ("persistent", "self", "lifetime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ class Options:
         prefetch: samples that are a K step early: ``none``; ``b``, the columns of B; ``ab``, also the first
             four rows of A, for which rows 4 to 7 have texels of their own, and with 4 vec4 columns all rows.
         swap_grid: workgroup x counts rows, y columns.
+        coords: how coordinates are kept, with 1 and 2 vec4 columns: ``persistent``, a pair a sample through
+            the loop; ``self``, pairs written anew where, in merged mode, their results would lie;
+            ``lifetime``, few pairs and one register for row and k. The last two need ``prefetch=none``.
     """
 
     m: int = 1024
@@ -50,6 +55,7 @@ class Options:
     k_unroll: int = 2
     prefetch: str = "ab"
     swap_grid: bool = False
+    coords: str = "persistent"
 
 
 def build_8x4(options: Options) -> Build:
@@ -73,6 +79,13 @@ def _build(name: str, options: Options, ncols: int) -> Build:
         raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
     if options.prefetch not in PREFETCHES:
         raise KernelError(f"{name}: prefetch is {options.prefetch!r}; give one of {', '.join(PREFETCHES)}")
+    if options.coords not in COORDS:
+        raise KernelError(f"{name}: coords is {options.coords!r}; give one of {', '.join(COORDS)}")
+    if options.coords != "persistent" and (options.prefetch != "none" or ncols > 2):
+        raise KernelError(
+            f"{name}: coords={options.coords} is about 1 or 2 vec4 columns and samples nothing early; give "
+            "prefetch=none"
+        )
     return build_gemm(name, options, schedule(options, ncols))
 
 
@@ -80,9 +93,11 @@ def schedule(options: Options, ncols: int) -> Schedule:
     """The schedule of valid options for 1, 2 or 4 vec4 columns."""
     return Schedule(
         tile=Tile(ROWS, ncols, options.threads, options.swap_grid),
-        plan=_plan(ncols, options.prefetch),
+        plan=_plan(ncols, options.prefetch, options.coords),
         phases=_wide(options.prefetch) if ncols == 4 else _split(ncols, options.prefetch),
-        coordinates=Persistent(),
+        coordinates=Persistent()
+        if options.coords == "persistent"
+        else Fresh(folded=options.coords == "lifetime"),
         epilogue=RowMajor(),
         unroll=options.k_unroll,
         primed=_primed(ncols, options.prefetch),
@@ -142,8 +157,8 @@ def _wide(prefetch: str) -> Phases:
     return tuple(phases)
 
 
-def _plan(ncols: int, prefetch: str) -> RegisterPlan:
-    """Texels of B, of A, accumulators; pairs of B, of A, with everything else over them at both ends."""
+def _plan(ncols: int, prefetch: str, coords: str) -> RegisterPlan:
+    """Texels of B, of A, accumulators, and what coordinates need."""
     slots = min(ncols, 2)
     plan = RegisterPlan()
     for slot in range(slots):
@@ -157,6 +172,27 @@ def _plan(ncols: int, prefetch: str) -> RegisterPlan:
             plan = plan.allocate(f"a{row}", 4, half=True)
         else:
             plan = plan.place(f"a{row}", str(plan[f"a{row - 4}"].first), 4, over=(f"a{row - 4}",))
+    return _persistent(plan, ncols) if coords == "persistent" else _fresh(plan, ncols, coords)
+
+
+def _fresh(plan: RegisterPlan, ncols: int, coords: str) -> RegisterPlan:
+    """Pairs of B, of A, then the state; prologue and store over all that is dead."""
+    if coords == "self":
+        state = f"r{2 * ncols + 2}"
+        plan = plan.place("b_pairs", "r0.x", 8 * ncols).place("a_pairs", f"r{2 * ncols}.x", 8)
+        plan = plan.place("k4", f"{state}.z", 1).place("ky", f"{state}.w", 1)
+        plan = plan.place("row", f"{state}.x", 1).place("col", f"{state}.y", 1)
+    else:
+        plan = plan.place("b_pairs", "r0.x", 8).place("a_pairs", "r2.x", 6)
+        plan = plan.place("col", "r3.z", 1).place("row", "r3.w", 1).place("count", "r4.x", 1)
+    dead = ("b_pairs", "a_pairs", "k4", "ky", "count", "scratch", "row", "col")
+    plan = plan.place("scratch", "r1.x", 4, over=dead).place("addresses", "r0.x", 2 * ROWS, over=dead)
+    carries, offsets = ("r5.x", "r4.z") if coords == "self" and ncols == 1 else ("r4.x", "r6.z")
+    return plan.place("carries", carries, ROWS, over=dead).place("offsets", offsets, 2, over=dead)
+
+
+def _persistent(plan: RegisterPlan, ncols: int) -> RegisterPlan:
+    """Pairs of B, of A, with everything else over them at both ends."""
     columns = 2 * ncols  # vec4 that the pairs of B take
     plan = plan.place("b_pairs", "r0.x", 8 * ncols).place("a_pairs", f"r{columns}.x", 2 * ROWS)
     dead = ("a_pairs", "b_pairs", "row", "col", "scratch", "addresses")
@@ -185,6 +221,12 @@ _CASES: tuple[tuple[str, dict[str, object]], ...] = (
 )
 
 
+_FRESH: tuple[tuple[str, dict[str, object]], ...] = (
+    ("self", dict(m=32, n=512, k=44, prefetch="none", coords="self")),
+    ("lifetime", dict(m=64, n=256, k=44, prefetch="none", coords="lifetime")),
+)
+
+
 def _kernel(cols: int, build: Callable[[Options], Build]) -> Kernel:
     return Kernel(
         name=f"gemm_8x{4 * cols}_fp16",
@@ -196,7 +238,7 @@ def _kernel(cols: int, build: Callable[[Options], Build]) -> Kernel:
         tolerance=matmul.half_bound,
         patterns=matmul.PATTERNS,
         unit="GFLOPS",
-        cases=tuple(Case(name, options) for name, options in _CASES),
+        cases=tuple(Case(name, options) for name, options in (*_CASES, *(_FRESH if cols < 4 else ()))),
     )
 
 
