@@ -180,7 +180,9 @@ def _vectors(
     covered = {reg for group in groups.values() for reg in group.values()}
     for reg in chains:
         if reg not in covered:
-            raise Mismatch(f"{reg} is accumulated from lanes of a sample that differ from product to product")
+            raise Mismatch(
+                f"{reg} is accumulated from lanes of samples that do not go with those of its neighbours"
+            )
     for steps, group in groups.items():
         if sorted(group) != list(range(LANES)):
             have = ", ".join(str(reg) for reg in sorted(group.values()))

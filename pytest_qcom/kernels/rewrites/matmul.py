@@ -76,8 +76,7 @@ class _Writer:
         taken = {reg.num for reg in matmul.invariants if not reg.shared} | {matmul.counter.num}
         self._free = [number not in taken for number in range(FILE)]
         self._acc = [self._place(vector.registers) for vector in matmul.vectors]
-        samples = matmul.found.samples
-        order = list(range(len(samples)))
+        order = _used(matmul)
         if schedule.b_last:  # it gets the lowest registers and is sampled last
             first = matmul.vectors[0].products[0].scalar[0]
             order.remove(first)
@@ -322,6 +321,16 @@ class _Writer:
         factors = (scalar, vector) if product.scalar_first else (vector, scalar)
         addend = Operand(Kind.GPR, acc.num, repeat=True)
         return replace(mad, dst=replace(mad.dst, value=acc.num), srcs=(*factors, addend), rpt=LANES - 1)
+
+
+def _used(matmul: Matmul) -> list[int]:
+    """The samples that products use, in the order in which they do: scalars of a step, then its vector."""
+    found: dict[int, None] = {}
+    for step in range(max(len(vector.products) for vector in matmul.vectors)):
+        products = [vector.products[step] for vector in matmul.vectors if step < len(vector.products)]
+        found.update(dict.fromkeys(product.scalar[0] for product in products))
+        found.update(dict.fromkeys(product.vector for product in products))
+    return list(found)
 
 
 def _depth(value: Value) -> int:

@@ -1,0 +1,171 @@
+"""Matmuls that tinygrad and Mesa compile, patched: what the notes did to them, by the names of the notes.
+
+The patches work on what the compiled loop computes, see :mod:`pytest_qcom.kernels.rewrites`; with ``patch``
+``noop`` the compiled program runs as it is. ``thread128`` is a launch mode; the arithmetic does not depend on
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.isa.instruction import Store
+from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels.compiled import Compiled, compile_matmul
+from pytest_qcom.kernels.edit import replace_instructions
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.rewrites.pipelines import parse
+
+_ROUNDOFF = 2.0**-24  # of float32, to nearest
+_TINY = 2.0**-126  # smallest normal float32; what is smaller becomes 0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the patched matmuls.
+
+    Attributes:
+        m, n, k: all the same.
+        patch: words joined by ``_``: ``noop``, ``auto_rpt_f32``, ``reorder_rpt_f32_default`` or ``_compact``,
+            or ``rpt3_...`` with ``accum``, ``l25`` or ``n512`` (the loop that it is about), ``postinc``,
+            ``unrollN``, ``nosnop``, ``lastcmp0``, ``b0low``, ``accmajor``, ``kNNNN``, ``accNNNN``.
+        postinc, unroll22, k3210, acc3210: the same words where the notes write them by themselves.
+        no_store, skip_a_loads, skip_b_loads: left out, for throughput; C is then not checked. A is the
+            operand whose samples give four k, B the one whose samples give four columns.
+        thread128: the launch mode.
+    """
+
+    m: int = 704
+    n: int = 704
+    k: int = 704
+    patch: str = "rpt3_l25_postinc_unroll22"
+    postinc: bool = False
+    unroll22: bool = False
+    k3210: bool = False
+    acc3210: bool = False
+    no_store: bool = False
+    skip_a_loads: bool = False
+    skip_b_loads: bool = False
+    thread128: bool = False
+
+
+def build(options: Options) -> Build:
+    """The launch of the patched program.
+
+    Raises:
+        KernelError: a shape that is not square, an unknown patch, or one that the compiled program does not
+            fit, with the reason.
+    """
+    compiled = _compiled(options)
+    program = parse(_patch(options), **_changes(options)).apply(compiled.program)
+    if options.no_store:
+        stores = [index for index, instr in enumerate(program.instrs) if isinstance(instr.op.effect, Store)]
+        program = replace_instructions(program, dict.fromkeys(stores, ()))
+    fregs, hregs = program.footprint()
+    return Build(
+        program=program,
+        fregs=fregs,
+        hregs=hregs,
+        arguments=(
+            Argument("C", compiled.output, "float32", image=True, written=True),
+            Argument("A", compiled.left, "float32", image=True, written=False),
+            Argument("B", compiled.right, "float32", image=True, written=False),
+        ),
+        groups=compiled.groups,
+        local=compiled.local,
+        thread128=options.thread128,
+        work=2e-9 * options.m * options.n * options.k,
+        constants=compiled.constants,
+        branchstack=compiled.branchstack,
+    )
+
+
+def _compiled(options: Options) -> Compiled:
+    if not options.m == options.n == options.k:
+        raise KernelError(
+            f"matmul_patch_fp32: {options.m} x {options.n} x {options.k} is no square product; give one size"
+        )
+    return compile_matmul(options.n)
+
+
+def _patch(options: Options) -> str:
+    words = [word for word in ("postinc", "unroll22", "k3210", "acc3210") if getattr(options, word)]
+    return "_".join((options.patch, *words))
+
+
+def _changes(options: Options) -> dict[str, bool]:
+    changes = {"skip_scalars": options.skip_a_loads, "skip_vectors": options.skip_b_loads}
+    return {name: True for name, given in changes.items() if given}
+
+
+def original(options: Options) -> Program:
+    """The compiled program before the patch."""
+    return _compiled(options).program
+
+
+def _inputs(options: Options, rng: np.random.Generator) -> Arrays:
+    """Standard normal matrices; what the images hold behind them is noise too."""
+    compiled = _compiled(options)
+    return {
+        "A": rng.standard_normal(compiled.left).astype(np.float32),
+        "B": rng.standard_normal(compiled.right).astype(np.float32),
+    }
+
+
+def matrices(options: Options, arrays: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A and B as they lie in the images: rows of k, and vec4 columns of k."""
+    n = options.n
+    a = arrays["A"].reshape(n, -1)[:, :n]
+    b = arrays["B"].reshape(n // 4, -1, 4)[:, :n].transpose(1, 0, 2).reshape(n, n)
+    return a.astype(np.float64), b.astype(np.float64)
+
+
+def _checked(options: Options) -> bool:
+    return not (options.no_store or options.skip_a_loads or options.skip_b_loads)
+
+
+def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64; nothing where loads or stores are left out."""
+    if not _checked(options):
+        return {}
+    a, b = matrices(options, arrays)
+    return {"C": (a @ b).reshape(_compiled(options).output)}
+
+
+def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, Any]:
+    """Of a chain of k unfused steps in any order: each rounds a product and a sum, and may flush both.
+
+    So an element is off by at most ``(k + 1) u / (1 - (k + 1) u)`` times the sum of its ``|a b|``, with
+    ``u = 2**-24``, and ``2 k`` times the smallest normal number.
+    """
+    if not _checked(options):
+        return {}
+    a, b = matrices(options, arrays)
+    share = (options.k + 1) * _ROUNDOFF
+    bound = share / (1 - share) * (np.abs(a) @ np.abs(b)) + 2 * options.k * _TINY
+    return {"C": bound.reshape(_compiled(options).output)}
+
+
+PATCHED = Kernel(
+    name="matmul_patch_fp32",
+    summary="float32 matmuls that Mesa compiled, patched by data flow",
+    options=Options,
+    build=build,
+    inputs=_inputs,
+    oracle=_oracle,
+    tolerance=_tolerance,
+    unit="GFLOPS",
+    cases=(
+        Case("n128-noop", dict(m=128, n=128, k=128, patch="noop")),
+        Case("n128", dict(m=128, n=128, k=128, patch="rpt3_postinc_unroll4_nosnop")),
+    ),
+    source="qcom_ir3_matmul_patch.py of tinygrad's QCOM GEMM experiments",
+)
+
+KERNELS = (PATCHED,)
