@@ -14,9 +14,12 @@ from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.edit import branches
+from pytest_qcom.kernels.families import gemm_8xn_fp16
+from pytest_qcom.kernels.gemm import build_gemm
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.rewrite import counts
+from pytest_qcom.kernels.schedule import Load, Multiply, Schedule
 from suites.kernels.conftest import built
 
 NAMES = ("gemm_8x4_fp16", "gemm_8x8_fp16", "gemm_8x16_fp16")
@@ -97,6 +100,57 @@ def test_counts(name: str, case: str, step: int, isam: int, syncs: int, footprin
     assert found["sy"] == syncs * options.k_unroll
     assert not any(instr.op.name == "nop" for instr in body.instrs)
     assert (build.fregs, build.hregs) == footprint
+
+
+@pytest.mark.parametrize("prefetch", ["none", "b", "ab"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sync_is_needed(name: str, prefetch: str) -> None:
+    """Without any one of its (sy) the program has a hazard that names the flag."""
+    options = {"m": 32, "n": 512, "k": 20, "k-unroll": 1, "prefetch": prefetch}
+    build = KERNELS[name].build(KERNELS[name].configure(options))
+    instrs = build.program.instrs
+    flagged = [index for index, instr in enumerate(instrs) if instr.sy]
+    assert len(flagged) >= 2
+    for index in flagged:
+        changed = (*instrs[:index], replace(instrs[index], sy=False), *instrs[index + 1 :])
+        program = replace(build.program, instrs=changed)
+        found = hazards.lint(program, fregs=build.fregs, hregs=build.hregs, thread128=True)
+        assert {finding.rule.name for finding in found} & {"missing-sy", "overwrite-sy"}
+
+
+@pytest.mark.parametrize("prefetch", ["b", "ab"])
+@pytest.mark.parametrize(
+    ("name", "cols"), [("gemm_8x4_fp16", 1), ("gemm_8x8_fp16", 2), ("gemm_8x16_fp16", 4)]
+)
+def test_what_is_sampled_too_early_is_noticed(device: Device, name: str, cols: int, prefetch: str) -> None:
+    """Each sample of the next step, put before the last product of what it replaces."""
+    kernel = KERNELS[name]
+    options = kernel.configure({"m": 32, "n": 512, "k": 20, "k-unroll": 1, "prefetch": prefetch})
+    schedule = gemm_8xn_fp16.schedule(options, cols)
+    phases = schedule.phases
+    assert isinstance(phases, tuple)
+    early = [at for at, phase in enumerate(phases) if isinstance(phase, Load) and phase.ahead]
+    assert early
+    for at in early:
+        last = max(
+            other
+            for other, phase in enumerate(phases[:at])
+            if isinstance(phase, Multiply) and replaces(schedule, phase, phases[at])
+        )
+        order = [*phases[:last], phases[at], phases[last], *phases[last + 1 : at], *phases[at + 1 :]]
+        build = build_gemm(name, options, replace(schedule, phases=tuple(order)))
+        run = conformance.prepare(device, kernel, options, np.random.default_rng(1), build=build)
+        run.launch()
+        assert not run.compare().ok
+
+
+def replaces(schedule: Schedule, product: Multiply, load: object) -> bool:
+    """Whether ``load`` goes to registers that ``product`` reads."""
+    assert isinstance(load, Load)
+    if load.operand == "A":
+        return product.uses(load)
+    slots = {schedule.slot(col) for col in product.cols} & {schedule.slot(col) for col in load.which}
+    return bool(slots) and not set(product.kk).isdisjoint(load.kk)
 
 
 @pytest.mark.parametrize(
