@@ -8,13 +8,14 @@ the one that products have waited for.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
-from pytest_qcom.kernels.launch import LANES
+from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step, limit
-from pytest_qcom.kernels.writer import Writer
+from pytest_qcom.kernels.writer import Writer, constant_name
 
 Term = tuple[Reg, int]
 """A register plus a number."""
@@ -39,6 +40,8 @@ class Counted:
         early: the phases have an :class:`Advance` and a :class:`Fetch` that tests; else the loop is counted
             and tested behind the last product.
         skip: operands that are not sampled, ``A``, ``B`` or both: a throughput probe.
+        paired: both parts of a coordinate by one repeated addition of a pair of constants; the plan has k4
+            beside row, and col beside ky, and a loop body is one step.
     """
 
     shared_a: bool = False
@@ -50,6 +53,7 @@ class Counted:
     noted: bool = False
     early: bool = False
     skip: str = ""
+    paired: bool = False
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         w.mov(schedule.plan["ky"][0], self.ahead, sy=self.noted)
@@ -76,6 +80,12 @@ class Counted:
 
     def aim(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         """The coordinates of ``load`` into the registers of its texels."""
+        if self.paired:
+            base = schedule.plan["k4" if load.operand == "A" else "col"][0]
+            for place, texel in zip(_places(load), texels(schedule, load), strict=True):
+                pair = constant_name(_PAIRS + 2 * _number(schedule.tile, load.operand, place))
+                w.alu("add.s", texel, f"(r){base}", f"(r){pair}", rpt=1)
+            return
         for number, texel in enumerate(texels(schedule, load)):
             x, y = self._place(schedule, load, number, step)
             _set(w, texel, x)
@@ -135,6 +145,28 @@ class Counted:
         if schedule.interleaved:
             return (plan["ky"][0], first + load.which[number]), (plan["quads"][0], 0)
         return (plan["k4"][0], step.index), (plan["row"][0], load.which[number])
+
+
+_PAIRS = 96
+"""c24.x and up: pairs of what is added to the counters, those of the rows of A, then those of B."""
+
+
+def pair_constants(tile: Tile) -> tuple[tuple[int, int], ...]:
+    """The constants of ``paired`` coordinates, as (scalar number, value)."""
+    pairs = [(0, row) for row in range(tile.rows)]
+    pairs += [(tile.lanes * col, kk) for col in range(tile.cols) for kk in range(4)]
+    return tuple((_PAIRS + number, value) for number, value in enumerate(itertools.chain(*pairs)))
+
+
+def _number(tile: Tile, operand: str, place: tuple[int, int]) -> int:
+    """Which pair of constants belongs to a row of A, or to a column and k of B."""
+    return place[0] if operand == "A" else tile.rows + 4 * place[0] + place[1]
+
+
+def _places(load: Load) -> list[tuple[int, int]]:
+    """(row, 0) or (column, k) of the samples of ``load``, in their order."""
+    kk = (0,) if load.operand == "A" else load.kk
+    return [(index, k) for index in load.which for k in kk]
 
 
 def texels(schedule: Schedule, load: Load) -> list[Reg]:

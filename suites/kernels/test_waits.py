@@ -40,7 +40,7 @@ def test_no_wait_is_missing(kernel: Kernel, case: Case) -> None:
         ("gemm_4xn_fp16", {"k_unroll": 1, "ncols": 2}),
         ("gemm_4x4_fp16", {"strip_sync": True}),
         ("texture_bw", {"loads": 12}),
-        ("gemm_4x8_fp32", {}),
+        ("gemm_4x8_fp32", {"paired_coords": True}),
         ("gemm_4x8_fp32", {"preload_b": False}),
         ("gemm_4x8_fp32_rotate", {}),
         ("gemm_4x8_fp32_splitk", {}),

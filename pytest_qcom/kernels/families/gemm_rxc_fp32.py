@@ -3,6 +3,7 @@
 A float32 tile of a fiber is as large in registers as it is in work, so its schedules differ in what they keep
 besides it. Ours writes each coordinate into the registers that the sample then fills, all of a step before
 the first sample, so that nothing waits but the last; the loop's counters and its test stand in that wait.
+With ``paired_coords`` a coordinate is one repeated instruction, and the 4x8 loop 61 instructions.
 With ``own_pairs`` every sample has a coordinate that lives through the loop: half as many additions, more
 registers. With fewer B banks than columns (``preload_b`` off), columns are sampled and multiplied in turn.
 """
@@ -17,7 +18,7 @@ from typing import Protocol
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.coordinates import Persistent
-from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
+from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch, pair_constants
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
@@ -56,6 +57,7 @@ class Options:
         own_pairs: a coordinate of its own for each sample, kept over the loop; needs ``preload_b``.
         ahead: samples for the next step between the products of this one, those of A into a second bank;
             needs ``own_pairs`` and an even ``k_unroll``.
+        paired_coords: both parts of a coordinate by one repeated addition; needs ``k_unroll`` 1.
         alu_order: nesting of the MADs.
         sampler_per_texture: each texture has its sampler.
         scalar_mad: one column an instruction, without repeats.
@@ -76,6 +78,7 @@ class Options:
     component_stream: bool = False
     own_pairs: bool = False
     ahead: bool = False
+    paired_coords: bool = False
     alu_order: str = "kk_col_row"
     sampler_per_texture: bool = True
     scalar_mad: bool = False
@@ -93,7 +96,9 @@ def build(name: str, rows: int, ncols: int, options: Options) -> Build:
     """
     _check(name, rows, ncols, options)
     tile = Tile(rows, ncols, options.threads)
-    coordinates: Persistent | Counted = Persistent() if options.own_pairs else Counted(early=True)
+    coordinates: Persistent | Counted = (
+        Persistent() if options.own_pairs else Counted(early=True, paired=options.paired_coords)
+    )
     schedule = Schedule(
         tile=tile,
         plan=plan(tile, options),
@@ -107,11 +112,17 @@ def build(name: str, rows: int, ncols: int, options: Options) -> Build:
         arithmetic=arithmetic(options.sampler_per_texture, options.scalar_mad),
         interleaved=options.interleaved_a,
     )
-    return launch(name, options, schedule, options.thread128)
+    constants = pair_constants(tile) if options.paired_coords else ()
+    return launch(name, options, schedule, options.thread128, constants=constants)
 
 
 def launch(
-    name: str, problem: single.Problem, schedule: Schedule, thread128: bool, steps: int | None = None
+    name: str,
+    problem: single.Problem,
+    schedule: Schedule,
+    thread128: bool,
+    steps: int | None = None,
+    constants: tuple[tuple[int, int], ...] = (),
 ) -> Build:
     """The launch of a float32 schedule over ``steps`` K steps, by default all of the problem's.
 
@@ -121,6 +132,7 @@ def launch(
     groups = schedule.tile.groups(name, problem.m, problem.n)
     k = problem.k if steps is None else 4 * steps
     constants = (
+        *constants,
         *schedule.epilogue.constants(schedule.tile, row_bytes=4 * problem.n),
         *loop_constants(k, schedule.unroll, schedule.peel),
     )
@@ -193,7 +205,7 @@ def plan(tile: Tile, options: Form) -> RegisterPlan:
         result = result.place("row", f"r{state + 2 * tile.cols}.y", 1, over=pairs)
         result = result.place("col", f"r{state}.x", 1, over=pairs)
     else:
-        for name, component in (("row", "x"), ("col", "y"), ("k4", "z"), ("ky", "w")):
+        for name, component in (("k4", "x"), ("row", "y"), ("col", "z"), ("ky", "w")):
             result = result.place(name, f"r{state}.{component}", 1)
         if options.interleaved_a:
             result = result.place("quads", f"r{state + 1}.x", 1)
@@ -304,6 +316,8 @@ def _check(name: str, rows: int, ncols: int, options: Options) -> None:
         raise KernelError(
             f"{name}: {flags} is about columns in turn; give one of them, preload-b=false and a wider tile"
         )
+    if options.paired_coords and (options.own_pairs or options.interleaved_a or options.k_unroll != 1):
+        raise KernelError(f"{name}: paired-coords with own-pairs, interleaved-a or k-unroll; give it alone")
     if options.ahead and (not options.own_pairs or options.k_unroll % 2):
         raise KernelError(
             f"{name}: ahead needs own-pairs=true and an even k-unroll; give both or leave it out"
@@ -345,6 +359,7 @@ def _cases(rows: int, ncols: int, k: int = 36) -> tuple[Case, ...]:
         Case("own-pairs", dict(m=m, n=n, k=k, own_pairs=True)),
         Case("own-pairs-unroll", dict(m=m, n=2 * n, k=28, own_pairs=True, k_unroll=2)),
         Case("ahead", dict(m=m, n=n, k=28, own_pairs=True, ahead=True, k_unroll=2)),
+        Case("paired-coords", dict(m=m, n=2 * n, k=k, paired_coords=True)),
         Case("ahead-one", dict(m=m, n=n, k=4, own_pairs=True, ahead=True, k_unroll=2)),
         Case("thread128", dict(m=m, n=n, k=k, thread128=True)),
         Case("threads-64", dict(m=2 * rows, n=n, k=k, threads=64)),
@@ -375,13 +390,14 @@ def _banks(rows: int, ncols: int) -> tuple[Case, ...]:
     return (
         Case("one-bank", dict(m=m, n=n, k=36, preload_b=False)),
         Case("one-bank-unroll", dict(m=m, n=2 * n, k=28, preload_b=False, k_unroll=2)),
+        Case("one-bank-paired", dict(m=m, n=n, k=20, preload_b=False, paired_coords=True)),
         Case("one-bank-image", dict(m=m, n=n, k=20, preload_b=False, image_store=True)),
         Case("pipeline-b", dict(m=m, n=n, k=28, preload_b=False, pipeline_b=True)),
         Case("component-stream", dict(m=m, n=n, k=28, preload_b=False, component_stream=True, k_unroll=2)),
     )
 
 
-_N1024 = Case("n1024", {})
+_N1024 = Case("n1024", dict(paired_coords=True))
 
 KERNELS = (
     _declare(
@@ -411,6 +427,6 @@ KERNELS = (
     _declare(4, 4, _few(4, 4)),
     _declare(5, 2, _few(5, 2)),
     _declare(6, 2, _few(6, 2)),
-    _declare(8, 1, (_N1024, *_few(8, 1))),
-    _declare(8, 2, (_N1024, *_cases(8, 2), *_banks(8, 2))),
+    _declare(8, 1, (Case("n1024", {}), *_few(8, 1))),
+    _declare(8, 2, (Case("n1024", dict(own_pairs=True, k_unroll=4)), *_cases(8, 2), *_banks(8, 2))),
 )
