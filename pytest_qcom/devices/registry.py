@@ -6,7 +6,7 @@ A file is TOML, one table a device::
     kind = "ssh"
     host = "comma@tc3"
 
-The project's ``qcom-devices.toml`` wins over the user's ``$XDG_CONFIG_HOME/qcom/devices.toml``.
+The project's ``.qcom-devices.toml`` wins over the user's ``$XDG_CONFIG_HOME/qcom/devices.toml``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_qcom.errors import DeviceUnavailable
 if TYPE_CHECKING:
     from pytest_qcom.devices.device import Device
 
-PROJECT_FILE = "qcom-devices.toml"
+PROJECT_FILE = ".qcom-devices.toml"
 USER_FILE = Path("qcom/devices.toml")
 NODE = Path("/dev/kgsl-3d0")
 CHIP = "Adreno 630"

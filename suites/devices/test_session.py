@@ -57,11 +57,11 @@ def test_a_node_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_device_behind_ssh_is_not_built_yet() -> None:
-    entry = Entry("tc3", "ssh", "comma@tc3", source="qcom-devices.toml")
+    entry = Entry("tc3", "ssh", "comma@tc3", source=".qcom-devices.toml")
     with pytest.raises(DeviceUnavailable) as caught, entry.open("strict"):
         pytest.fail("it opened")
     assert str(caught.value) == (
-        "device tc3 (qcom-devices.toml): reaching comma@tc3 over ssh is not supported yet; run on "
+        "device tc3 (.qcom-devices.toml): reaching comma@tc3 over ssh is not supported yet; run on "
         "the device itself "
         "with --qcom-device local, or use --qcom-device virtual"
     )

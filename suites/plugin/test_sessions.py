@@ -100,7 +100,7 @@ def test_unknown_device_is_one_error_before_any_test(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert [line for line in result.errlines if line] == [
         "ERROR: device 'virtua': unknown; did you mean virtual? known are local, virtual; "
-        f"name it in {pytester.path / 'qcom-devices.toml'}"
+        f"name it in {pytester.path / '.qcom-devices.toml'}"
     ]
     result.stdout.no_fnmatch_line("*passed*")
 

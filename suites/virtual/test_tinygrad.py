@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +64,12 @@ def test_half_images(tmp_path: Path) -> None:
 
 
 def test_graphs_two_devices_and_time(tmp_path: Path) -> None:
-    assert run(tmp_path, "jit", "two_devices", "times") == 11
+    assert run(tmp_path, "jit", "two_devices", "times") == 12
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="tinygrad's CPU device compiles with clang")
+def test_transfers_between_devices(tmp_path: Path) -> None:
+    assert run(tmp_path, "transfers") == 2
 
 
 def test_profiling(tmp_path: Path) -> None:

@@ -127,12 +127,24 @@ def jit() -> Results:
 
 
 def two_devices() -> Results:
+    """Each device computes on memory of its own; nothing is copied between them."""
+    a, b = normal(40), normal(40)
+    first, second = Tensor(a).realize(), Tensor(b, device="QCOM:1").realize()
+    return {
+        "first device": ((first * 2).numpy(), a * 2),
+        "second device": ((second * 3).numpy(), b * 3),
+        "first device again": ((first + 1).numpy(), a + 1),
+    }
+
+
+def transfers() -> Results:
+    """Copies between devices, which tinygrad makes on its CPU device."""
     a, b = normal(40), normal(40)
     moved = (Tensor(a, device="QCOM:1") * 2).to("QCOM") + Tensor(b)
     whole = normal(4, 6)
     shared = Tensor(whole).shard(("QCOM", "QCOM:1"), axis=0)
     return {
-        "two devices": (moved.numpy(), a * 2 + b),
+        "moved": (moved.numpy(), a * 2 + b),
         "sharded": ((shared + shared).sum().numpy(), 2 * whole.sum(dtype=float)),
     }
 
@@ -152,7 +164,7 @@ def times() -> Results:
 
 PROGRAMS = {
     program.__name__: program
-    for program in (elementwise, reductions, matmuls, network, jit, two_devices, times)
+    for program in (elementwise, reductions, matmuls, network, jit, two_devices, transfers, times)
 }
 
 
