@@ -89,6 +89,8 @@ class Noted:
         inc_coords: unrolled steps add to the pairs instead of writing them.
         persistent_coords: the pairs live over the back edge too, and the first A pair is the loop counter.
         coord_delay: ``(rptN)nop`` before the samples of written pairs; -1 is none.
+        skip: operands, ``A`` or ``B`` or both, that are not sampled; of their coordinates only the loop
+            counter is kept.
     """
 
     ncols: int
@@ -97,6 +99,7 @@ class Noted:
     inc_coords: bool
     persistent_coords: bool
     coord_delay: int
+    skip: str = ""
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         plan, row, col = schedule.plan, schedule.plan["row"][0], schedule.plan["col"][0]
@@ -113,17 +116,17 @@ class Noted:
         if self.stable_bx:
             for kk in range(4):
                 w.alu("add.s", plan["even2"][2 * kk], col, 2 * LANES)
-            w.alu("add.s", plan["odd2" if self.stable_ay else "x3"][0], col, 3 * LANES)
+            w.alu("add.s", plan["odd2" if "odd2" in plan else "x3"][0], col, 3 * LANES)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         if load.operand == "A":
             self._sample_a(w, schedule, load, step)
             return
-        for col in load.which:
+        for col in () if "B" in self.skip else load.which:
             if col % 2:
-                self._sample_odd(w, schedule, col)
+                self._sample_odd(w, schedule, col, load.kk)
             else:
-                self._sample_even(w, schedule, col, step)
+                self._sample_even(w, schedule, col, step, load.kk)
 
     def release(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         """Nothing: the next step writes its pairs before its samples."""
@@ -153,7 +156,8 @@ class Noted:
 
     def _sample_a(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         plan = schedule.plan
-        for index in load.which:
+        skipped = "A" in self.skip
+        for index in load.which[:1] if skipped else load.which:
             x, y = plan["a_pairs"][2 * index], plan["a_pairs"][2 * index + 1]
             if self._written(step):
                 self._add(w, x, plan["k4"][0], step.index)
@@ -161,14 +165,18 @@ class Noted:
                     self._add(w, y, plan["row"][0], index)
             elif step.index:
                 self._add(w, x, x, 1)
+        if skipped:
+            return
         self._delay(w)
         for index in load.which:
             w.isam(plan[f"a{index}"][0], plan["a_pairs"][2 * index], texture=0)
 
-    def _sample_even(self, w: Writer, schedule: Schedule, col: int, step: Step) -> None:
+    def _sample_even(
+        self, w: Writer, schedule: Schedule, col: int, step: Step, depths: tuple[int, ...]
+    ) -> None:
         plan = schedule.plan
         pairs = plan["even2" if col and self.stable_bx else "even"]
-        for kk in range(4):
+        for kk in depths:
             x, y = pairs[2 * kk], pairs[2 * kk + 1]
             if self.ncols > 2 and not self.stable_bx:
                 self._add(w, x, plan["col"][0], LANES * col)
@@ -179,18 +187,18 @@ class Noted:
             elif not col and step.index:
                 self._add(w, y, y, 4)
         self._delay(w)
-        for kk in range(4):
+        for kk in depths:
             w.isam(plan[schedule.slot(col)].vec(kk), pairs[2 * kk], texture=1)
 
-    def _sample_odd(self, w: Writer, schedule: Schedule, col: int) -> None:
+    def _sample_odd(self, w: Writer, schedule: Schedule, col: int, depths: tuple[int, ...]) -> None:
         plan = schedule.plan
-        own = col == 3 and self.stable_bx and self.stable_ay
+        own = col == 3 and "odd2" in plan
         pair = plan["odd2" if own else "odd"]
         if col == 3 and self.stable_bx and not own:
             w.mov(pair[0], plan["x3"][0])
-        elif self.ncols > 2 and not own and not (col == 1 and self.stable_bx and self.stable_ay):
+        elif self.ncols > 2 and not own and not (col == 1 and "odd2" in plan):
             self._add(w, pair[0], plan["col"][0], LANES * col)
-        for kk in range(4):
+        for kk in depths:
             w.mov(pair[1], plan["even"][2 * kk + 1])
             self._delay(w)
             w.isam(plan[schedule.slot(col)].vec(kk), pair[0], texture=1)

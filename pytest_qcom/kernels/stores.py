@@ -187,6 +187,25 @@ class ImageStore:
 
 
 @dataclass(frozen=True, slots=True)
+class Constant:
+    """A store of a number, 1024, in place of the half accumulators: a probe of the store alone."""
+
+    store: RowMajor
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return self.store.constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        for reg in plan["acc"]:
+            w.set_half(reg, _THOUSAND)
+        self.store.emit(w, tile, plan)
+
+
+_THOUSAND = 0x6400
+"""1024 as a half."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoStore:
     """Nothing: the products are computed and dropped, which is what throughput probes do."""
 

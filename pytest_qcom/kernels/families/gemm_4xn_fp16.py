@@ -16,8 +16,8 @@ from pytest_qcom.kernels.gemm import build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import ORDERS, Load, Multiply, Schedule, Step
-from pytest_qcom.kernels.stores import RowMajor
+from pytest_qcom.kernels.schedule import ALL_K, ORDERS, Epilogue, Load, Multiply, Schedule, Step
+from pytest_qcom.kernels.stores import Constant, NoStore, RowMajor
 
 ROWS = 4
 _NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
@@ -69,10 +69,29 @@ class Published(Options):
     Attributes:
         direct: one accumulator an output; the notes' other form is not declared.
         donor_store: the vendor compiler's store code. What it stores is the same.
+        native_store: that of its direct kernel of four columns, which declares 28 full vec4.
+        store_shlg_offsets: another way to the same offsets.
+        post_constant: 1024 is stored in place of the products: a probe.
+        no_store: the products are dropped; a probe.
+        skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
+        alu_reps: how often each product is added; more than once is a probe.
+        low_a_coords: A pairs with a kept y lie below, and 8 full vec4 are declared.
+        stream_b: columns 2 and 3 are sampled k by k, each k behind the products of the first two columns.
+        stream_b_no_sync: with that, no (sy) before the products of columns 2 and 3.
     """
 
     direct: bool = True
     donor_store: bool = False
+    native_store: bool = False
+    store_shlg_offsets: bool = False
+    post_constant: bool = False
+    no_store: bool = False
+    skip_a_loads: bool = False
+    skip_b_loads: bool = False
+    alu_reps: int = 1
+    low_a_coords: bool = False
+    stream_b: bool = False
+    stream_b_no_sync: bool = False
     k_unroll: int = 1
     compact_acc: bool = False
     own_pairs: bool = False
@@ -113,14 +132,63 @@ def build_published(options: Published) -> Build:
             f"{name}: {options.k // 4} K steps do not divide by k-unroll {options.k_unroll}; the published "
             "kernels have no remainder"
         )
-    schedule = replace(
-        _schedule(options),
+    _check_published(name, options)
+    built = build_gemm(name, options, _published(options))
+    return replace(built, fregs=28) if options.native_store else built
+
+
+def _published(options: Published) -> Schedule:
+    schedule = _schedule(options)
+    store: Epilogue = RowMajor(staging="broadcast")
+    if options.no_store:
+        store = NoStore()
+    elif options.post_constant:
+        store = Constant(RowMajor(staging="broadcast"))
+    if isinstance(schedule.coordinates, Noted):
+        skip = "A" * options.skip_a_loads + "B" * options.skip_b_loads
+        schedule = replace(schedule, coordinates=replace(schedule.coordinates, skip=skip))
+    sync = _first_only if options.first_sync_only else _first_of_step
+    if options.stream_b and not options.stream_b_no_sync:
+        sync = _first_of_both
+    repeated: list[Load | Multiply] = []
+    for phase in _streamed(options.b_first) if options.stream_b else phases(options.ncols, options.b_first):
+        repeated += [phase] * (options.alu_reps if isinstance(phase, Multiply) else 1)
+    return replace(
+        schedule,
+        phases=tuple(repeated),
         scalar_first=True,
-        sync=_first_only if options.first_sync_only else _first_of_step,
+        sync=sync,
         waits="written",
-        epilogue=RowMajor(staging="broadcast"),
+        epilogue=store,
     )
-    return build_gemm(name, options, schedule)
+
+
+def _streamed(b_first: bool) -> tuple[Load | Multiply, ...]:
+    """Columns 2 and 3 go into the texels of columns 0 and 1, k by k."""
+    rows, steps = tuple(range(ROWS)), [Load("A", tuple(range(ROWS))), Load("B", (0, 1))]
+    streamed: list[Load | Multiply] = [*(steps[::-1] if b_first else steps)]
+    for kk in ALL_K:
+        streamed += [Multiply(rows, (0, 1), (kk,)), Load("B", (2, 3), (kk,))]
+    return (*streamed, Multiply(rows, (2, 3)))
+
+
+def _check_published(name: str, options: Published) -> None:
+    """What only published configurations have."""
+    if options.alu_reps < 1:
+        raise KernelError(f"{name}: alu-reps is {options.alu_reps}; give 1 or more")
+    if options.low_a_coords and not options.stable_ay:
+        raise KernelError(f"{name}: low-a-coords is about pairs with a kept y; give stable-ay too")
+    if options.stream_b and (options.ncols != 4 or options.alu_reps > 1):
+        raise KernelError(f"{name}: stream-b is about 4 columns and single products; leave alu-reps out")
+    if options.stream_b_no_sync and not options.stream_b:
+        raise KernelError(f"{name}: stream-b-no-sync is about stream-b; give that too")
+    if options.own_pairs and (options.skip_a_loads or options.skip_b_loads):
+        raise KernelError(f"{name}: skipped loads are about published coordinates; give own-pairs=false")
+
+
+def _first_of_both(products: int, step: Step) -> bool:
+    """The first products, and those of columns 2 and 3 behind the four k of the first columns."""
+    return products in (0, len(ALL_K))
 
 
 def _first_only(products: int, step: Step) -> bool:
@@ -221,12 +289,15 @@ def _own_plan(options: Options) -> RegisterPlan:
 def _noted_plan(options: Options) -> RegisterPlan:
     """Where the notes have their values; A texels in falling order."""
     plan = _texels(RegisterPlan(), options, (3, 2, 1, 0))
-    plan = plan.place("a_pairs", "r8.x" if options.stable_ay else "r2.y", 2 * ROWS)
+    low = isinstance(options, Published) and options.low_a_coords
+    kept = "r2.x" if low else "r8.x"
+    plan = plan.place("a_pairs", kept if options.stable_ay else "r2.y", 2 * ROWS)
     plan = plan.place("even", "r4.y", 8).place("ky", "r6.y", 1).place("k4", "r6.z", 1)
     plan = plan.place("row", "r7.x", 1).place("col", "r7.y", 1).place("odd", "r7.z", 2)
     if options.stable_bx:
         plan = plan.place("even2", "r0.x", 8)
-        plan = plan.place("odd2", "r3.w", 2) if options.stable_ay else plan.place("x3", "r6.w", 1)
+        own = options.stable_ay and not low  # else the odd column's one pair takes x from a register
+        plan = plan.place("odd2", "r3.w", 2) if own else plan.place("x3", "r6.w", 1)
     if not options.persistent_coords:
         plan = plan.place("next", "r2.x", 1)
     dead = tuple(block.name for block in plan.blocks)
@@ -300,16 +371,21 @@ PUBLISHED = Kernel(
     unit="GFLOPS",
     cases=(
         Case("p095", dict(ncols=2, coord_delay=0, donor_store=True)),
+        Case("p096", dict(native_store=True)),
         Case("p097", dict(coord_delay=4, donor_store=True)),
         Case("p098", dict(compact_acc=True, k_unroll=4)),
         Case("p099", dict(compact_acc=True, stable_bx=True, k_unroll=4, first_sync_only=True)),
         Case("p101", _BEST),
+        Case("p117", dict(_BEST, store_shlg_offsets=True)),
         Case("p119", dict(_BEST, threads=256)),
+        Case("p120", dict(_BEST, low_a_coords=True, threads=64)),
         Case("p123", dict(_BEST, first_sync_only=False)),
         Case("p124", dict(_BEST, k_unroll=8)),
         Case("p126", dict(_BEST, alu_order="kk_row_col")),
         Case("p127", dict(_BEST, alu_order="col_kk_row")),
         Case("p128", dict(_BEST, alu_order="row_kk_col")),
+        Case("p134", dict(stream_b=True)),
+        Case("p135", dict(stream_b=True, stream_b_no_sync=True)),
         Case("p136", dict(k_unroll=4)),
         Case("p137", dict(compact_acc=True, stable_bx=True, first_sync_only=True, k_unroll=8)),
         Case("p139", dict(ncols=2, threads=256, donor_store=True)),
