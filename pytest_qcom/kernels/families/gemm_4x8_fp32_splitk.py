@@ -16,7 +16,7 @@ import numpy as np
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import single
-from pytest_qcom.kernels.families.gemm_rxc_fp32 import arithmetic, launch
+from pytest_qcom.kernels.full import arithmetic, launch
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LOCAL_ID, Tile

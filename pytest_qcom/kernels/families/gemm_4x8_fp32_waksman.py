@@ -22,7 +22,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
-from pytest_qcom.kernels.families.gemm_rxc_fp32 import arithmetic, launch
+from pytest_qcom.kernels.full import arithmetic, launch
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile

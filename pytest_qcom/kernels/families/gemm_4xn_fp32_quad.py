@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
-from pytest_qcom.kernels.families.gemm_rxc_fp32 import arithmetic, launch
+from pytest_qcom.kernels.full import arithmetic, launch
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import LOCAL_ID, Tile

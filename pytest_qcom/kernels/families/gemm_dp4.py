@@ -14,7 +14,7 @@ from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import integer
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted
-from pytest_qcom.kernels.families.gemm_rxc_fp32 import phases, plan
+from pytest_qcom.kernels.full import phases, plan
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile

@@ -17,7 +17,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import integer, matmul, single
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted
-from pytest_qcom.kernels.families.gemm_rxc_fp32 import arithmetic, phases, plan
+from pytest_qcom.kernels.full import arithmetic, phases, plan
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
