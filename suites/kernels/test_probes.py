@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pytest_qcom import conformance
+from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.kernel import Case, Kernel
@@ -174,3 +176,11 @@ def test_bad_options_are_refused(name: str, given: dict[str, Any], message: str)
     with pytest.raises(KernelError) as error:
         KERNELS[name].build(KERNELS[name].configure(given))
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.qcom_kernel("shfl_probe")
+@pytest.mark.qcom_kernel("branch_probe")
+@pytest.mark.qcom_kernel("image_probe")
+@pytest.mark.qcom_kernel("mad_peak")
+def test_probe_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
+    assert kernel_run().ok

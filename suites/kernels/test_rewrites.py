@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from pytest_qcom import conformance
 from pytest_qcom.analysis.findings import errors
 from pytest_qcom.analysis.hazards import lint
+from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.assembler import Assembler
@@ -444,3 +445,10 @@ def test_a_wrong_rewrite_is_noticed(device: Device) -> None:
     run.launch()
     assert not run.compare().ok
     assert original(options) == compile_matmul(SMALL).program
+
+
+@pytest.mark.qcom_kernel("matmul_patch_fp32")
+def test_patched_matmul_is_right_and_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
+    outcome = kernel_run()
+    assert outcome.ok
+    assert outcome.checked > 0
