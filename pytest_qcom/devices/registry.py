@@ -29,7 +29,7 @@ PROJECT_FILE = ".qcom-devices.toml"
 USER_FILE = Path("qcom/devices.toml")
 NODE = Path("/dev/kgsl-3d0")
 CHIP = "Adreno 630"
-VIRTUAL_HAZARDS = ("strict", "off")
+VIRTUAL_HAZARDS = ("strict", "emulate", "off")
 KINDS = ("virtual", "local", "ssh")
 
 
@@ -71,12 +71,12 @@ class Entry:
         """Checks that the device can be opened in a hazards mode, without opening it.
 
         Raises:
-            DeviceUnavailable: no node, a way to reach it or a mode that is not supported yet.
+            DeviceUnavailable: no node, an unknown mode, or a way to reach it that is not supported yet.
         """
         if self.kind == "virtual" and hazards not in VIRTUAL_HAZARDS:
             raise DeviceUnavailable(
-                f"device {self.name} with hazards mode {hazards!r}: it has {' and '.join(VIRTUAL_HAZARDS)} "
-                f"so far; choose one of them",
+                f"device {self.name} with hazards mode {hazards!r}: it has {', '.join(VIRTUAL_HAZARDS)}; "
+                f"choose one of them",
                 device=self.name,
             )
         if self.kind == "local" and not NODE.exists():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 from pytest_qcom.analysis import hazards, timing
+from pytest_qcom.analysis.findings import errors
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.errors import DeviceUnavailable
+from pytest_qcom.isa.instruction import FiberId
 from pytest_qcom.isa.program import Program
 from pytest_qcom.virtual import kgsl
 from pytest_qcom.virtual.dispatch import Dispatch, Execution
@@ -20,26 +23,29 @@ def gpu(hazards_mode: str) -> VirtualGpu:
     """A virtual A630.
 
     Args:
-        hazards_mode: ``strict``: a program with a hazard does not run; ``off``: as if every wait were there.
+        hazards_mode: ``strict``: a program with a hazard does not run; ``emulate``: it computes what its
+            late results make of it; ``off``: as if every wait were there.
 
     Raises:
         DeviceUnavailable: another mode.
     """
-    return VirtualGpu(Executor(), _seconds, hook(hazards_mode))
+    found = hook(hazards_mode)
+    return VirtualGpu(Executor(late=_hazardous if hazards_mode == "emulate" else None), _seconds, found)
 
 
 def hook(hazards_mode: str) -> ProgramHook | None:
     """What looks at a program before its first launch, in a hazards mode.
 
     Raises:
-        DeviceUnavailable: a mode that is unknown or not built.
+        DeviceUnavailable: an unknown mode.
     """
-    if hazards_mode == "off":
+    if hazards_mode in ("off", "emulate"):
         return None
     if hazards_mode == "strict":
         return _check
     raise DeviceUnavailable(
-        f"virtual device with hazards mode {hazards_mode!r}: the modes are strict and off; choose one of them"
+        f"virtual device with hazards mode {hazards_mode!r}: the modes are strict, emulate and off; "
+        "choose one of them"
     )
 
 
@@ -58,14 +64,30 @@ def opened(name: str, chip: str, hazards_mode: str) -> Iterator[RuntimeDevice]:
 
 
 def _check(program: Program, dispatch: Dispatch) -> None:
-    hazards.check(
-        program,
-        fregs=dispatch.fregs,
-        hregs=dispatch.hregs,
-        merged=dispatch.merged,
-        thread128=dispatch.thread128,
-        inputs=hazards.preset(dispatch),
-    )
+    hazards.check(program, **_circumstances(dispatch))
+
+
+def _circumstances(dispatch: Dispatch) -> dict[str, Any]:
+    """What the checker must know of a launch."""
+    return {
+        "fregs": dispatch.fregs,
+        "hregs": dispatch.hregs,
+        "merged": dispatch.merged,
+        "thread128": dispatch.thread128,
+        "inputs": hazards.preset(dispatch),
+    }
+
+
+def _hazardous(dispatch: Dispatch) -> bool:
+    """Whether a launch's program may compute something else than with every wait in its place."""
+    return _lint(dispatch.code, tuple(_circumstances(dispatch).items()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _lint(code: bytes, circumstances: tuple[tuple[str, Any], ...]) -> bool:
+    program = Program.decode(code)
+    lacking = any(isinstance(instr.op.effect, FiberId) for instr in program.instrs)
+    return lacking or bool(errors(hazards.lint(program, **dict(circumstances))))
 
 
 def _seconds(dispatch: Dispatch, execution: Execution, program: Program) -> float:

@@ -128,14 +128,25 @@ def test_bad_option(run: Run, arguments: list[str], words: str) -> None:
     result.stderr.fnmatch_lines([words])
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
-def test_mode_that_the_device_does_not_have(run: Run, workers: list[str]) -> None:
-    mode = ("--qcom-device", "virtual", "--qcom-hazards", "emulate")
-    result = run(*mode, *workers, test="def test_a(): pass")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: device virtual with hazards mode 'emulate': it has strict and off *"]
-    )
+PUBLISHED = """
+import pytest
+
+@pytest.mark.qcom_kernel("gemm_8x8_fp16_published", case="p017", m=64, n=256, k=64)
+def test_published(kernel_run):
+    assert not kernel_run().ok
+"""
+
+
+@pytest.mark.parametrize("mode", ["emulate", "off"])
+def test_published_kernel_runs_where_hazards_are_not_refused(run: Run, mode: str) -> None:
+    result = run("--qcom-hazards", mode, test=PUBLISHED)
+    result.assert_outcomes(passed=1)
+
+
+def test_published_kernel_is_refused_where_hazards_are(run: Run) -> None:
+    result = run("--qcom-hazards", "strict", test=PUBLISHED)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*HazardError: *"])
 
 
 def test_failing_test_prints_its_seed(run: Run) -> None:

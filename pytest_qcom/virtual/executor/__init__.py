@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class Executor:
         cache_dir: where compiled programs are kept, by default :func:`cache.default_directory`.
         budget: issue cycles after which a wave counts as hung.
         portable: rely on no floating-point special of this host; slower, the same results.
+        late: says of a launch whether its program waits too little somewhere, so that its results must be
+            as late as they would be on the device; by default nothing is ever late.
     """
 
     def __init__(
@@ -45,9 +48,11 @@ class Executor:
         cache_dir: Path | None = None,
         budget: int = DEFAULT_BUDGET,
         portable: bool = False,
+        late: Callable[[Dispatch], bool] | None = None,
     ) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))
         self.budget = budget
+        self._late = late
         self._library = Library(compiler(portable), cache_dir or default_directory())
         self._workspaces = [Workspace() for _ in range(self.threads)]
         self._pool: ThreadPoolExecutor | None = None
@@ -69,12 +74,14 @@ class Executor:
                 "least 1; correct the launch"
             )
         with self._lock:
-            launch = Launch(dispatch, memory, self._library.kernel(dispatch), self.budget)
+            late = self._late is not None and self._late(dispatch)
+            launch = Launch(dispatch, memory, self._library.kernel(dispatch, late), self.budget)
             count = launch.worth(self.threads)
             workspaces = self._workspaces[:count]
             start = time.perf_counter()
             execution = launch.run(workspaces, self._workers() if count > 1 else None)
-            self._library.ran(dispatch, time.perf_counter() - start)
+            if not late:  # code with late results is many small loops: there is nothing to optimise
+                self._library.ran(dispatch, time.perf_counter() - start)
             error = failure(launch, workspaces, memory)
         if error is not None:
             raise error

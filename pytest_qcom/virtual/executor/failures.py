@@ -96,7 +96,7 @@ class _Report:
         record, group = self.record, _group(self.dispatch, self.group)
         where = f"{_instruction(self.dispatch, record.pc)}, wave {self.wave} of workgroup {group}"
         facts = {"pc": record.pc, "wave": self.wave, "group": group}
-        if record.kind in (Fault.BUDGET, Fault.RUNAWAY):
+        if record.kind in (Fault.BUDGET, Fault.RUNAWAY, Fault.FOOTPRINT, Fault.LACKING):
             return GpuHang(f"GPU hang at {where}: {self._hang()}", **facts)
         facts |= {"lane": record.lane, "address": record.address}
         if record.kind not in (Fault.UNSUPPORTED, Fault.BRANCH):
@@ -106,6 +106,14 @@ class _Report:
     def _hang(self) -> str:
         if self.record.kind == Fault.RUNAWAY:
             return "the program ran past its last instruction; put an end there"
+        if self.record.kind == Fault.FOOTPRINT:
+            return (
+                f"it writes a register beyond the declared {self.dispatch.fregs} full and "
+                f"{self.dispatch.hregs} half vec4: that is another wave's, whose counters and addresses are "
+                "spoilt; declare what is used"
+            )
+        if self.record.kind == Fault.LACKING:
+            return "this chip has no such instruction; compute the number from the local id"
         return (
             "the wave used up its budget of issue cycles in a loop that starts here; "
             "make the loop end, or give the executor a larger budget"

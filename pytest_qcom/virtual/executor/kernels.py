@@ -11,6 +11,7 @@ from typing import Any
 from pytest_qcom.isa.program import Program
 from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.executor.cache import ObjectCache
+from pytest_qcom.virtual.executor.late import translate_late
 from pytest_qcom.virtual.executor.layout import Layout
 from pytest_qcom.virtual.executor.runtime import Runtime, runtime
 from pytest_qcom.virtual.executor.target import Compiler, Effort
@@ -51,65 +52,80 @@ class Library:
         self._spent: dict[tuple[Any, ...], float] = {}
         self._lock = threading.Lock()
 
-    def kernel(self, dispatch: Dispatch) -> Compiled:
+    def kernel(self, dispatch: Dispatch, late: bool = False) -> Compiled:
         """The compiled form of a launch's program.
+
+        Args:
+            late: with its late results, instead of as if every wait were there.
 
         Raises:
             DecodeError: the code holds a word that is no instruction.
         """
-        key = _key(dispatch)
+        key = _key(dispatch, late)
         known = self._kernels.get(key)
         if known is None:
             with self._lock:
-                known = self._kernels.get(key) or self._first(dispatch)
+                known = self._kernels.get(key) or self._first(dispatch, late)
                 self._kernels[key] = known
         return known
 
     def ran(self, dispatch: Dispatch, seconds: float) -> None:
         """Notes how long a launch took; a program that runs for long is compiled again, with full effort."""
-        key = _key(dispatch)
+        key = _key(dispatch, False)
         known = self._kernels[key]
         if known.effort is Effort.FULL:
             return
         spent = self._spent[key] = self._spent.get(key, 0.0) + seconds
         if spent > known.slots * _PATIENCE:
             with self._lock:
-                self._kernels[key] = self._make(dispatch, Effort.FULL)
+                self._kernels[key] = self._make(dispatch, Effort.FULL, False)
 
-    def _first(self, dispatch: Dispatch) -> Compiled:
+    def _first(self, dispatch: Dispatch, late: bool) -> Compiled:
         """The best that the cache has, else a quick compilation."""
-        entry = self.cache.load(self._name(dispatch, Effort.FULL))
-        return self._load(dispatch, Effort.FULL, entry) if entry else self._make(dispatch, Effort.QUICK)
+        entry = self.cache.load(self._name(dispatch, Effort.FULL, late))
+        if entry:
+            return self._load(dispatch, Effort.FULL, entry)
+        return self._make(dispatch, Effort.QUICK, late)
 
-    def _name(self, dispatch: Dispatch, effort: Effort) -> str:
+    def _name(self, dispatch: Dispatch, effort: Effort, late: bool) -> str:
         flags = f"{dispatch.entry}|{dispatch.wave_size}|{dispatch.merged}|{dispatch.constant_demotion}"
+        if late:
+            flags += f"|late|{dispatch.fregs}|{dispatch.hregs}"
         return f"{sha256(dispatch.code).hexdigest()}|{flags}|{effort.name}|{self.compiler.target.key}"
 
-    def _make(self, dispatch: Dispatch, effort: Effort) -> Compiled:
-        name = self._name(dispatch, effort)
-        entry = self.cache.load(name)
-        if entry is None:
+    def _make(self, dispatch: Dispatch, effort: Effort, late: bool) -> Compiled:
+        name = self._name(dispatch, effort, late)
+        stored = self.cache.load(name)
+        if stored is None:
             instrs = Program.decode(dispatch.code).instrs
             wave, merged, demoted = dispatch.wave_size, dispatch.merged, dispatch.constant_demotion
-            made = translate(instrs, dispatch.entry, wave, merged, demoted, self.compiler.target)
+            entry, host = dispatch.entry, self.compiler.target
+            if late:
+                footprint = dispatch.fregs, dispatch.hregs
+                made = translate_late(instrs, entry, wave, merged, demoted, footprint, host)
+            else:
+                made = translate(instrs, entry, wave, merged, demoted, host)
             slots = sum(1 + instr.rpt for instr in instrs)
-            entry = _header(made, slots), self.compiler.compile(made.text, effort)
-            self.cache.store(name, *entry)
-        return self._load(dispatch, effort, entry)
+            stored = _header(made, slots), self.compiler.compile(made.text, effort)
+            self.cache.store(name, *stored)
+        return self._load(dispatch, effort, stored)
 
     def _load(self, dispatch: Dispatch, effort: Effort, entry: tuple[dict[str, Any], bytes]) -> Compiled:
         header, code = entry
         shared = runtime(self.compiler, self.cache.directory, dispatch.wave_size)
         imports = {name: shared.symbols[name] for name in header["imports"]}
         addresses, handle = self.compiler.link(code, ("kernel",), imports)
-        layout = Layout(dispatch.wave_size, header["full"], header["half"], dispatch.merged)
+        files = header["full"], header["half"]
+        layout = Layout(dispatch.wave_size, *files, dispatch.merged, header["late"])
         return Compiled(
             layout, addresses["kernel"], header["barriers"], header["slots"], effort, shared, handle
         )
 
 
-def _key(dispatch: Dispatch) -> tuple[Any, ...]:
-    return (dispatch.code, dispatch.entry, dispatch.wave_size, dispatch.merged, dispatch.constant_demotion)
+def _key(dispatch: Dispatch, late: bool) -> tuple[Any, ...]:
+    footprint = (dispatch.fregs, dispatch.hregs) if late else ()
+    mode = dispatch.wave_size, dispatch.merged, dispatch.constant_demotion
+    return (dispatch.code, dispatch.entry, *mode, *footprint)
 
 
 def _header(made: Translation, slots: int) -> dict[str, Any]:
@@ -117,6 +133,7 @@ def _header(made: Translation, slots: int) -> dict[str, Any]:
     return {
         "full": made.layout.full,
         "half": made.layout.half,
+        "late": made.layout.late_bytes,
         "imports": list(made.imports),
         "barriers": bool(made.barriers),
         "slots": slots,

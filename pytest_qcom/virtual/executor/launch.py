@@ -117,7 +117,7 @@ class Launch:
         job.groups_x, job.groups_y = dispatch.groups[:2]
         job.waves = self.waves
         job.stride = kernel.layout.size if kernel.barriers else 0
-        job.clear = kernel.layout.size - Header.END
+        job.clear = 0 if kernel.layout.late_bytes else kernel.layout.size - Header.END
         job.shared_bytes, job.private_bytes = dispatch.shared_bytes, dispatch.private_bytes
         job.limit = limit
         job.local_x, job.local_y, job.local_z = dispatch.local_size
@@ -148,6 +148,8 @@ class Launch:
         for workspace in workspaces:
             private = dispatch.private_bytes * layout.wave * resident
             workspace.prepare(states=layout.size * resident, lds=dispatch.shared_bytes, private=private)
+            if layout.late_bytes:  # registers keep what the wave before left, so only the first finds zeros
+                ctypes.memset(workspace.arena.states, 0, layout.size * resident)
         run, job = self.kernel.runtime.run, ctypes.addressof(self.job)
         first, *others = (ctypes.addressof(workspace.arena) for workspace in workspaces)
         futures = [pool.submit(run, job, arena) for arena in others] if pool is not None else []
@@ -161,7 +163,9 @@ class Launch:
         )
 
     def worth(self, threads: int) -> int:
-        """How many threads the launch is worth."""
+        """How many threads the launch is worth; one where a wave finds what another left."""
+        if self.kernel.layout.late_bytes:
+            return 1
         if self.job.group_count * self.waves * (len(self.dispatch.code) // 8) < _SMALL:
             return 1
         return max(1, min(threads, int(self.job.group_count)))

@@ -46,7 +46,10 @@ class Header:
     FAULT_SIZE = 196  # i32, bytes
     FAULT_ADDRESS = 200  # i64
     RANGE = 208  # two i64: the mapped range that the last access fell into
-    ZERO_END = 224  # what precedes is initialised a wave
+    LATE_CLOCK = 224  # i64, issue slots and waits of the wave so far (late results only)
+    LATE_NEXT = 232  # i64, when something of its queue is due
+    LATE_COUNT = 240  # i64, entries of the queue
+    LATE_LAST = 248  # i64, when the last of them that reads sources does so
     SHARED = 256  # r48.x to r55.w, one i32 each
     ADDRESS = 384  # a0.x and a1.x, a row of i16 each
     PCS = ADDRESS + 2 * 2 * LANES  # an i32 a lane: the block where a parked lane goes on
@@ -82,6 +85,8 @@ class Fault:
     CONSTANT = 10
     BRANCH = 11  # a branch to outside the program
     RELATIVE = 12  # a register-relative operand outside the file
+    FOOTPRINT = 13  # a write to a register that the launch does not declare (late results only)
+    LACKING = 14  # an instruction at which this chip hangs (late results only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +97,14 @@ class Layout:
         wave: fibers of a wave, 64 or 128.
         full, half: scalar registers that the files hold; ``half`` is 0 in merged mode.
         merged: whether half registers are parts of full ones.
+        late_bytes: room behind the files for late results.
     """
 
     wave: int
     full: int
     half: int
     merged: bool
+    late_bytes: int = 0
 
     @property
     def files(self) -> int:
@@ -107,6 +114,11 @@ class Layout:
     @property
     def size(self) -> int:
         """Bytes of a wave state, a multiple of 128."""
+        return (self.late + self.late_bytes + 127) // 128 * 128
+
+    @property
+    def late(self) -> int:
+        """Offset of what late results need."""
         size = self.files + self.wave * (4 * self.full + 2 * self.half)
         return (size + 127) // 128 * 128
 

@@ -77,11 +77,13 @@ def translate(
         demoted: half constants are converted from 32 bits.
     """
     full, half = registers(instrs, merged)
-    return _Translator(instrs, entry, Layout(wave, full, half, merged), demoted, host).module()
+    return Translator(instrs, entry, Layout(wave, full, half, merged), demoted, host).module()
 
 
-class _Translator(ControlFlow, Arithmetic, Accesses):
+class Translator(ControlFlow, Arithmetic, Accesses):
     """Blocks and their instructions."""
+
+    attributes = '"denormal-fp-math-f32"="preserve-sign,preserve-sign" nounwind'
 
     def module(self) -> Translation:
         """Translates all blocks."""
@@ -91,11 +93,24 @@ class _Translator(ControlFlow, Arithmetic, Accesses):
         body = self.builder.lines
         resumes = "".join(f" i32 {n}, label %r{index}" for n, index in enumerate(self.barriers, 1))
         head = [
-            'define i32 @kernel(ptr %w) "denormal-fp-math-f32"="preserve-sign,preserve-sign" nounwind {',
+            f"define i32 @kernel(ptr %w) {self.attributes} {{",
             "entry:",
-            *(["  %sfu = alloca [32 x float], align 64"] if any("%sfu" in line for line in body) else []),
+            *self.prologue(body),
             f"  %p.resume = getelementptr i8, ptr %w, i64 {Header.RESUME}",
             "  %resume = load i32, ptr %p.resume, align 4",
+            f"  switch i32 %resume, label %b{self.entry} [{resumes} ]",
+        ]
+        tail = [*self._runaway(), *(self._dispatcher() if self.masked else []), "}", ""]
+        others = self.functions()
+        text = "\n".join([*head, *body, *tail, *others, *sorted(self.builder.declarations)]) + "\n"
+        names = (line.partition("@")[2].partition("(")[0] for line in self.builder.declarations)
+        imports = tuple(sorted(name for name in names if not name.startswith("llvm.")))
+        return Translation(text, self.layout, imports, tuple(self.barriers))
+
+    def prologue(self, body: list[str]) -> list[str]:
+        """What the start of a function defines for its ``body``."""
+        return [
+            *(["  %sfu = alloca [32 x float], align 64"] if any("%sfu" in line for line in body) else []),
             f"  %p.chunks = getelementptr i8, ptr %w, i64 {Header.CHUNKS}",
             "  %chunks.32 = load i32, ptr %p.chunks, align 4",
             "  %chunks = zext i32 %chunks.32 to i64",
@@ -104,13 +119,11 @@ class _Translator(ControlFlow, Arithmetic, Accesses):
             f"  %p.active = getelementptr i8, ptr %w, i64 {Header.ACTIVE}",
             f"  %p.live = getelementptr i8, ptr %w, i64 {Header.LIVE}",
             f"  %p.mask = getelementptr i8, ptr %w, i64 {Header.MASK}",
-            f"  switch i32 %resume, label %b{self.entry} [{resumes} ]",
         ]
-        tail = [*self._runaway(), *(self._dispatcher() if self.masked else []), "}", ""]
-        text = "\n".join([*head, *body, *tail, *sorted(self.builder.declarations)]) + "\n"
-        names = (line.partition("@")[2].partition("(")[0] for line in self.builder.declarations)
-        imports = tuple(sorted(name for name in names if not name.startswith("llvm.")))
-        return Translation(text, self.layout, imports, tuple(self.barriers))
+
+    def functions(self) -> list[str]:
+        """Further functions of the module."""
+        return []
 
     def _block(self, block: Block, loop_head: bool) -> None:
         self._label(f"b{block.start}")
