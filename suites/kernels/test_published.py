@@ -47,6 +47,11 @@ def test_prose_is_an_option() -> None:
     }
 
 
+def test_prose_may_mean_the_default() -> None:
+    kernel, options = options_from_notes("gemm_4x4_fp16", "compiled (five sy, scalar MADs)")
+    assert options == kernel.options()
+
+
 def test_other_families_are_found() -> None:
     kernel, options = options_from_notes("gemm_4xn_fp16", "ncols=2 coord-delay=0 donor-store")
     assert kernel is KERNELS["gemm_4xn_fp16_published"]
