@@ -1,8 +1,8 @@
 """Writes a recognised matmul loop anew: vector products, own registers, several steps a pass.
 
-Every sample has its coordinates in the first two registers of its own result, which nothing else needs at
-that time. The products of an accumulator keep their order, so that every sum comes out bit by bit as before;
-only ``k-order`` changes it, and with it the rounding.
+A sample has its coordinates in the first two registers of its own result, which nothing else needs at that
+time, or, where there is room, in a pair of its own. The products of an accumulator keep their order, so that
+every sum comes out bit by bit as before; only ``k_order`` changes it, and with it the rounding.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Schedule:
         accmajor: all products of an accumulator after each other.
         b_last: the sample whose lanes are the scalars of the first product comes last, in the lowest
             registers.
+        registers: vec4 up to which samples get pairs of their own, whose constant halves are written once,
+            before the loop; 0 for none.
         skip_scalars, skip_vectors: samples of the one or the other kind are left out, for throughput only.
     """
 
@@ -51,6 +53,7 @@ class Schedule:
     acc_order: tuple[int, ...] = ()
     accmajor: bool = False
     b_last: bool = False
+    registers: int = 0
     skip_scalars: bool = False
     skip_vectors: bool = False
 
@@ -83,11 +86,18 @@ class _Writer:
             order.insert(0, first)
         self._order = order[1:] + order[:1] if schedule.b_last else order
         self._texels = {number: self._block(LANES) for number in order}
+        self._pairs = dict(self._texels)
+        self._own_pairs()
 
     def program(self) -> Program:
         """Everything before the loop, the loop, everything behind it, with the waits that it needs."""
         found, old = self._matmul.found, self._old
         self._moves((reg, home) for reg, home in self._homes(start=True) if reg != home)
+        for number in self._order:
+            for axis, value in enumerate(found.samples[number].srcs):
+                if self._hoisted(number, axis):
+                    assert isinstance(value, Value)
+                    self._emit(self._copy(value, self._pairs[number] + axis, value.entry))
         start = found.header + len(self._code)
         self._loop()
         leave = found.header + len(self._code)
@@ -124,6 +134,31 @@ class _Writer:
                 self._free[start : start + size] = [False] * size
                 return Reg(start)
         raise Mismatch("the loop needs more registers than there are")
+
+    def _own_pairs(self) -> None:
+        """Pairs for samples with a constant half, as long as they and the temporaries fit the registers."""
+        samples = self._matmul.found.samples
+        places = {value for number in self._order for value in samples[number].srcs}
+        spare = 1 + sum(value not in places for value in temporaries(self._matmul))
+        limit = LANES * self._schedule.registers
+        for number in self._order:
+            room = [at for at in range(limit) if self._free[at]]
+            starts = [at for at in room if at + 1 in room]
+            if any(map(self._constant, samples[number].srcs)) and starts and len(room) - 2 >= spare:
+                self._pairs[number] = Reg(starts[0])
+                self._free[starts[0]] = self._free[starts[0] + 1] = False
+
+    def _constant(self, value: Value | Operand) -> bool:
+        """Whether it is the same in every pass and at hand: a register that stays, or a move from outside."""
+        assert isinstance(value, Value)
+        if value.entry is not None:
+            return value.entry in self._matmul.invariants
+        return value.instr is not None and copies(value.instr)
+
+    def _hoisted(self, number: int, axis: int) -> bool:
+        """Whether a half of a sample's pair is written before the loop."""
+        own = self._pairs[number] != self._texels[number]
+        return own and self._constant(self._matmul.found.samples[number].srcs[axis])
 
     def _homes(self, start: bool) -> Iterator[tuple[Reg, Reg]]:
         """(new register, register of the compiler's) of what goes into the loop or comes out of it."""
@@ -183,7 +218,8 @@ class _Writer:
         for place, number in enumerate(order):
             if not schedule.nosnop and place == max(0, len(order) - 2):
                 self._emit(replace(nop(0), ss=True))
-            self._sample(number)
+            if not self._skipped(number):
+                self._sample(number)
         if following is None:
             self._advance(counter)
         first, *products = self._products()
@@ -202,13 +238,13 @@ class _Writer:
         known = {}
         for at, instr in enumerate(self._code[start:]):
             known.update(dict.fromkeys((access.reg for access in writes(instr)), at))
-        order = [number for number in self._order if not self._skipped(number)]
-        last = order[-1] if order else 0
+        order = self._order
+        last = order[-1]
         return sorted(
             order,
             key=lambda number: (
                 self._schedule.b_last and number == last,
-                -max(known.get(self._texels[number] + axis, 0) for axis in (0, 1)),
+                -max(known.get(self._pairs[number] + axis, 0) for axis in (0, 1)),
             ),
         )
 
@@ -221,10 +257,10 @@ class _Writer:
         samples = self._matmul.found.samples
         wanted: dict[Value, list[Reg]] = {}
         for number in self._order:
-            if not self._skipped(number):
-                for axis, value in enumerate(samples[number].srcs):
-                    assert isinstance(value, Value)
-                    wanted.setdefault(value, []).append(self._texels[number] + axis)
+            for axis, value in enumerate(samples[number].srcs):
+                assert isinstance(value, Value)
+                if not self._hoisted(number, axis):
+                    wanted.setdefault(value, []).append(self._pairs[number] + axis)
         homes: dict[Value, Reg] = {}
         needed = self._needed(set(wanted))
         made = [value for value in temporaries(self._matmul) if value in needed]
@@ -241,10 +277,11 @@ class _Writer:
                             self._emit(self._copy(value, place, home))
         return homes
 
-    def _copy(self, value: Value, place: Reg, home: Reg) -> Instr:
+    def _copy(self, value: Value, place: Reg, home: Reg | None) -> Instr:
         """``value`` once more, from where it came itself if it is a move: that is ready at once."""
         if value.instr is not None and copies(value.instr):
             return self._computed(value, {value: place})
+        assert home is not None
         return _move(place, home)
 
     def _needed(self, values: set[Value]) -> set[Value]:
@@ -285,7 +322,7 @@ class _Writer:
     def _sample(self, number: int) -> None:
         sample, home = self._matmul.found.samples[number].instr, self._texels[number]
         assert sample is not None and sample.dst is not None
-        pair = replace(sample.srcs[0], value=home.num)
+        pair = replace(sample.srcs[0], value=self._pairs[number].num)
         self._emit(replace(sample, dst=replace(sample.dst, value=home.num), srcs=(pair, *sample.srcs[1:])))
 
     def _products(self) -> list[Instr]:

@@ -21,7 +21,10 @@ from pytest_qcom.kernels.rewrites.matmul import Schedule, rewrite
 STARTS = {"l25": 25, "n512": 21, "accum": 21, "l23": 23}
 """Where the loop starts that a name is about, as an instruction number; ``accum`` is for N = 1024."""
 
-_REVERSED = (3, 2, 1, 0)
+REGISTERS = {"l25": 16, "n512": 16, "accum": 14, "l23": 16}
+"""The vec4 that the notes' versions of these declare; with ``b0low`` one less."""
+
+_ALL = 48
 _IGNORED = frozenset({"rpt3", "f32", "default", "f16"})
 
 
@@ -67,8 +70,11 @@ def parse(name: str, **changes: object) -> Pipeline:
     for word in name.split("_"):
         if word in STARTS:
             start = STARTS[word]
+            schedule = replace(schedule, registers=REGISTERS[word])
         elif word not in _IGNORED:
             schedule = _word(name, word, schedule)
+    if schedule.b_last and schedule.registers:
+        schedule = replace(schedule, registers=schedule.registers - 1)
     return Pipeline(name, start, replace(schedule, **changes))  # type: ignore[arg-type]
 
 
@@ -80,10 +86,12 @@ def _word(name: str, word: str, schedule: Schedule) -> Schedule:
     if match := re.fullmatch(r"(k|acc)([0-3]{4})", word):
         order = tuple(int(digit) for digit in match[2])
         return replace(schedule, k_order=order) if match[1] == "k" else replace(schedule, acc_order=order)
+    if word == "hoisty":
+        return replace(schedule, registers=_ALL)
     flags = {"postinc": "postinc", "nosnop": "nosnop", "lastcmp0": "lastcmp0", "accmajor": "accmajor",
              "b0low": "b_last"}  # fmt: skip
     if word not in flags:
-        known = ", ".join((*flags, "unrollN", "kNNNN", "accNNNN"))
+        known = ", ".join((*flags, "hoisty", "unrollN", "kNNNN", "accNNNN"))
         raise Mismatch(f"patch {name}: {word!r} is unknown; words are {known}")
     return replace(schedule, **{flags[word]: True})  # type: ignore[arg-type]
 
