@@ -23,10 +23,14 @@ from pytest_qcom.virtual.executor.kernels import Library
 from pytest_qcom.virtual.executor.launch import Launch, Mapped, Workspace
 from pytest_qcom.virtual.executor.target import compiler
 
-__all__ = ["DEFAULT_BUDGET", "Executor"]
+__all__ = ["DEFAULT_BUDGET", "DEFAULT_TOTAL", "Executor"]
 
 DEFAULT_BUDGET = 1 << 28
 """Issue cycles that a wave may take: 0.4 s on the device at its core clock, if it ran alone."""
+
+DEFAULT_TOTAL = 1 << 34
+"""Issue cycles that all waves of a launch may take together: some seconds on the device. A launch whose
+waves would each end in time may have billions of them."""
 
 
 class Executor:
@@ -37,6 +41,7 @@ class Executor:
             totals do not depend on it.
         cache_dir: where compiled programs are kept, by default :func:`cache.default_directory`.
         budget: issue cycles after which a wave counts as hung.
+        total: issue cycles after which a launch counts as hung, each wave's start counted as 256.
         portable: rely on no floating-point special of this host; slower, the same results.
         late: says of a launch whether its program waits too little somewhere, so that its results must be
             as late as they would be on the device; by default nothing is ever late.
@@ -49,9 +54,10 @@ class Executor:
         budget: int = DEFAULT_BUDGET,
         portable: bool = False,
         late: Callable[[Dispatch], bool] | None = None,
+        total: int = DEFAULT_TOTAL,
     ) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))
-        self.budget = budget
+        self.budget, self.total = budget, total
         self._late = late
         self._library = Library(compiler(portable), cache_dir or default_directory())
         self._workspaces = [Workspace() for _ in range(self.threads)]
@@ -66,7 +72,7 @@ class Executor:
             LaunchError: the launch has no workgroups, or they have no fibers.
             GpuFault: an access outside of mapped, local or private memory, an unbound image, an instruction
                 that the virtual A630 does not execute.
-            GpuHang: a loop that used up the budget, a program without end, a barrier that not all reach.
+            GpuHang: a loop or a launch that used up its budget, a program without end, a barrier that not all reach.
         """
         if min(*dispatch.groups, *dispatch.local_size) < 1:
             raise LaunchError(
@@ -75,7 +81,7 @@ class Executor:
             )
         with self._lock:
             late = self._late is not None and self._late(dispatch)
-            launch = Launch(dispatch, memory, self._library.kernel(dispatch, late), self.budget)
+            launch = Launch(dispatch, memory, self._library.kernel(dispatch, late), self.budget, self.total)
             count = launch.worth(self.threads)
             workspaces = self._workspaces[:count]
             start = time.perf_counter()

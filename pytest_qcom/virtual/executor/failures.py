@@ -32,6 +32,8 @@ def failure(launch: Launch, workspaces: list[Workspace], memory: Mapped) -> Qcom
     group, wave = int(arena.failed_group), int(arena.failed_wave)
     stride = launch.job.stride
     record = _record(arena.states + wave * stride)
+    if record.kind == Fault.TOTAL:
+        return _overspent(launch)
     if record.kind == Fault.DEADLOCK:
         return _deadlock(launch, arena.states, group)
     return _Report(launch.dispatch, memory, record, group, wave).error()
@@ -59,6 +61,17 @@ def _instruction(dispatch: Dispatch, index: int) -> str:
     except DecodeError:  # the code was changed since it was compiled
         return f"instruction {index}"
     return f"instruction {index} ({text(instrs[index])})" if index < len(instrs) else f"instruction {index}"
+
+
+def _overspent(launch: Launch) -> GpuHang:
+    dispatch, total = launch.dispatch, launch.job.total
+    return GpuHang(
+        f"GPU hang: the launch of {dispatch.groups} workgroups of {dispatch.local_size} fibers used up its "
+        f"budget of {total} issue cycles, not all of them have run; make it smaller, or give the executor a "
+        "larger total",
+        groups=dispatch.groups,
+        total=total,
+    )
 
 
 def _deadlock(launch: Launch, states: int, group: int) -> GpuHang:

@@ -19,6 +19,7 @@ from pytest_qcom.virtual.executor.layout import Arena, Header, Job, TextureRecor
 _CONSTANTS = 512 * 16 + 64  # bytes that a constant operand can reach with its repeats
 _SMALL = 2048  # waves times instructions below which a second thread costs more than it gives
 _NEVER = (1 << 63) - 1
+_MANY = 1 << 62
 
 
 class Mapped(Protocol):
@@ -94,7 +95,7 @@ class Workspace:
 class Launch:
     """A dispatch in the form that generated code takes. Holds everything the records point to."""
 
-    def __init__(self, dispatch: Dispatch, memory: Mapped, kernel: Compiled, limit: int) -> None:
+    def __init__(self, dispatch: Dispatch, memory: Mapped, kernel: Compiled, limit: int, total: int) -> None:
         self.dispatch, self.kernel = dispatch, kernel
         self.waves, ids, masks = _geometry(dispatch.local_size, dispatch.wave_size)
         ranges = np.ascontiguousarray(memory.ranges(), dtype=np.uint64)
@@ -112,14 +113,15 @@ class Launch:
         job.images, job.image_count = ctypes.addressof(self.images), len(dispatch.images)
         job.ranges, job.range_count = ranges.ctypes.data, len(ranges)
         job.masks, job.local_ids = masks.ctypes.data, ids.ctypes.data
-        job.group_count = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
+        groups = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
+        job.group_count = min(groups, _MANY)  # the launch's budget ends long before
         job.stop = _NEVER
         job.groups_x, job.groups_y = dispatch.groups[:2]
         job.waves = self.waves
         job.stride = kernel.layout.size if kernel.barriers else 0
         job.clear = 0 if kernel.layout.late_bytes else kernel.layout.size - Header.END
         job.shared_bytes, job.private_bytes = dispatch.shared_bytes, dispatch.private_bytes
-        job.limit = limit
+        job.limit, job.total = limit, total
         job.local_x, job.local_y, job.local_z = dispatch.local_size
         self._system_values()
 

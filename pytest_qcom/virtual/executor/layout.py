@@ -18,6 +18,8 @@ CHUNK = 32
 LANES = 128
 """Lanes that header arrays are sized for: the larger of the two wave sizes."""
 
+WAVE_COST = 256
+"""Issue cycles that a wave's start counts as in a launch's budget: about the host's time for it."""
 
 SHARED_SCALARS = 32
 """Scalars that a wave's fibers share: r48.x to r55.w."""
@@ -87,6 +89,7 @@ class Fault:
     RELATIVE = 12  # a register-relative operand outside the file
     FOOTPRINT = 13  # a write to a register that the launch does not declare (late results only)
     LACKING = 14  # an instruction at which this chip hangs (late results only)
+    TOTAL = 15  # the launch as a whole used up its budget; no single wave's
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,8 @@ class Job(ctypes.Structure):
         ("shared_bytes", ctypes.c_int64),
         ("private_bytes", ctypes.c_int64),  # a fiber
         ("limit", ctypes.c_int64),
+        ("spent", ctypes.c_int64),  # issue cycles of all finished workgroups, and WAVE_COST for each wave
+        ("total", ctypes.c_int64),  # what they may spend
         ("local_id_row", ctypes.c_int64),  # offsets in the wave state, 0: not wanted
         ("linear_id_row", ctypes.c_int64),
         ("group_id", ctypes.c_int64),

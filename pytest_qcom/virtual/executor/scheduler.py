@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from pytest_qcom.virtual.executor.irgen import I1, I8, I16, I32, I64, PTR, VOID, Function, i32, i64
-from pytest_qcom.virtual.executor.layout import CHUNK, Arena, Fault, Header, Job, Status, field
+from pytest_qcom.virtual.executor.layout import CHUNK, WAVE_COST, Arena, Fault, Header, Job, Status, field
 
 _GROUP = 16
 _NO_BLOCK = 0x7FFFFFFF
@@ -231,6 +231,14 @@ def _run_group(module: Any) -> None:
     f.finish()
 
 
+def _overspent(f: Function, job: Any, cycles: Any) -> Any:
+    """Adds a workgroup's issue cycles to what the launch has spent: whether that is too much now."""
+    b = f.b
+    cost = b.add(cycles, b.mul(_get(f, job, "waves"), i64(WAVE_COST)))
+    before = b.atomic_rmw("add", f.at(job, field(Job, "spent")), cost, "monotonic")
+    return b.icmp_signed(">", b.add(before, cost), _get(f, job, "total"))
+
+
 def _run(module: Any, flushes: bool) -> None:
     """run(job, arena): takes groups until none is left or a lower one has failed."""
     f = Function(module, "run", I32, [PTR, PTR])
@@ -253,9 +261,20 @@ def _run(module: Any, flushes: bool) -> None:
     work = f.function.append_basic_block("work")
     b.cbranch(enough, out, work)
     b.position_at_end(work)
+    issued = f.load(I64, arena, field(Arena, "issue"), 8)
     failed = f.call("run_group", I64, [job, arena, group])
-    bad = f.function.append_basic_block("bad")
-    b.cbranch(b.icmp_signed("<", failed, i64(0)), again, bad)
+    bad, good = f.function.append_basic_block("bad"), f.function.append_basic_block("good")
+    b.cbranch(b.icmp_signed("<", failed, i64(0)), good, bad)
+    b.position_at_end(good)
+    with f.when(_overspent(f, job, b.sub(f.load(I64, arena, field(Arena, "issue"), 8), issued))):
+        # behind every workgroup, so that a fault of one of them is what is reported
+        f.store(_get(f, job, "group_count"), arena, field(Arena, "failed_group"), 8)
+        f.store(i64(0), arena, field(Arena, "failed_wave"), 8)
+        states = f.load(PTR, arena, field(Arena, "states"), 8)
+        f.store(i32(Fault.TOTAL), states, Header.FAULT_KIND, 4)
+        b.atomic_rmw("min", f.at(job, field(Job, "stop")), group, "monotonic")
+        b.branch(out)
+    b.branch(again)
     b.position_at_end(bad)
     f.store(group, arena, field(Arena, "failed_group"), 8)
     f.store(failed, arena, field(Arena, "failed_wave"), 8)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_qcom.errors import GpuFault, GpuHang
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
 from pytest_qcom.virtual.executor import Executor, kernels, runtime
@@ -184,3 +185,40 @@ def test_host_rounding_is_left_alone(executor: Executor) -> None:
     _outcome(executor)
     tiny = np.float32(1e-40)
     assert tiny / np.float32(2) > 0
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_launch_has_a_budget_as_a_whole(threads: int, cache_dir: Path) -> None:
+    """Billions of waves that each end at once, and fewer that each end just in time."""
+    executor = Executor(threads=threads, cache_dir=cache_dir, budget=1 << 12, total=1 << 20)
+    short, loop = Assembler(), Assembler()
+    short.emit("end")
+    loop.emit("mov.u32u32", "r1.x", 500)
+    loop.label("again")
+    loop.emit("sub.u", "r1.x", "r1.x", 1)
+    loop.emit("cmps.u.ne", "p0.x", "r1.x", 0)
+    loop.emit("br", "p0.x", "again")
+    loop.emit("end")
+    programs: tuple[tuple[Assembler, tuple[int, int, int]], ...] = (
+        (short, (1 << 16, 1 << 16, 4)),
+        (short, (1 << 32, 1 << 32, 1 << 32)),
+        (loop, (1000, 1000, 1)),
+    )
+    for a, groups in programs:
+        with pytest.raises(GpuHang) as info:
+            executor.run(launch(a.program(), groups=groups), Memory())
+        assert str(info.value) == (
+            f"GPU hang: the launch of {groups} workgroups of (64, 1, 1) fibers used up its budget of 1048576 "
+            "issue cycles, not all of them have run; make it smaller, or give the executor a larger total"
+        )
+    executor.run(launch(short.program(), groups=(4000, 1, 1)), Memory())
+
+
+def test_a_fault_goes_before_the_budget(cache_dir: Path) -> None:
+    executor = Executor(threads=1, cache_dir=cache_dir, total=1 << 10)
+    a = Assembler()
+    a.emit("mov.u32u32", "r1.x", 0)
+    a.emit("stl.u32", "l[r1.x]", "r0.x", 1)
+    a.emit("end")
+    with pytest.raises(GpuFault, match=r"workgroup \(0, 0, 0\)"):
+        executor.run(launch(a.program(), groups=(1000, 1, 1)), Memory())
