@@ -184,3 +184,18 @@ def test_bad_options_are_refused(name: str, given: dict[str, Any], message: str)
 @pytest.mark.qcom_kernel("mad_peak")
 def test_probe_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     assert kernel_run().ok
+
+
+@pytest.mark.parametrize(
+    ("config", "hregs", "advances"),
+    [
+        ("groups pattern, sources hr0.x and hr4.x repeated", 48, [False, True, True]),
+        ("groups pattern, r1 (source1 relative)", 32, [True, True, True]),
+    ],
+)
+def test_groups_patterns_are_as_published(config: str, hregs: int, advances: list[bool]) -> None:
+    kernel, options = options_from_notes("alu_peak", config, {"threads": "128"})
+    build = kernel.build(options)
+    mads = [instr for instr in build.program.instrs if instr.op.name == "mad.f16"]
+    assert (build.fregs, build.hregs, len(mads)) == (8, hregs, hregs - 16)
+    assert all([source.repeat for source in mad.srcs] == advances for mad in mads)

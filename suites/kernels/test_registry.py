@@ -138,11 +138,11 @@ def test_unknown_case() -> None:
             "direct is false; four accumulators an output are not declared, leave it true",
         ),
         ("gemm_4x4_fp16", {"k": 6}, "k is 6; a texel holds four of them, give a multiple of 4"),
-        ("alu_peak", {}, "give one of compiler-pattern and gemm-pattern"),
+        ("alu_peak", {}, "give one of compiler-pattern, gemm-pattern and groups-pattern"),
         (
             "alu_peak",
             {"gemm_pattern": True, "compiler_pattern": True},
-            "give one of compiler-pattern and gemm-pattern",
+            "give one of compiler-pattern, gemm-pattern and groups-pattern",
         ),
         ("alu_peak", {"gemm_pattern": True, "loops": 1024}, "loops is 1024; give 1 to 1023"),
         ("alu_peak", {"gemm_pattern": True, "rows": 5}, "rows is 5; give 4 or 8"),

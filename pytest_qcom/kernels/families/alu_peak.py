@@ -1,7 +1,8 @@
-"""MAD throughput with no memory in the way, in the two operand patterns that reach the peak.
+"""MAD throughput with no memory in the way: two operand patterns that reach the peak, one that does not.
 
 The compiler pattern is how the vendor compiler lowers a chain of 16-wide MADs (x = x y + y, then y = x y +
-x); the GEMM pattern is the inner product of a GEMM tile whose texels stand in registers. With ``store`` a
+x); the GEMM pattern is the inner product of a GEMM tile whose texels stand in registers. In
+the groups pattern every MAD has the same two factors; the notes measured half the rate. With ``store`` a
 vector of the result is written, so that the arithmetic can be checked bit by bit.
 """
 
@@ -25,6 +26,7 @@ from pytest_qcom.kernels.waits import insert_waits
 from pytest_qcom.kernels.writer import Writer
 
 BMODES = ("percol", "reuse")
+_MOST_GROUPS = 32  # from hr16 to the end of the file
 _WIDE = 16  # elements of the compiler pattern's vectors
 # Where they stand: the compiler splits off the last one, so that no repeat writes what it still reads.
 _X = [Reg(2 + lane, half=True) for lane in range(_WIDE - 1)] + [Reg(0, half=True)]
@@ -36,11 +38,13 @@ class Options:
     """Options of the ALU peak probe.
 
     Attributes:
-        compiler_pattern, gemm_pattern: which one; exactly one of them.
+        compiler_pattern, gemm_pattern, groups_pattern: which one; exactly one of them.
         loops: passes over the body.
         pairs: of the compiler pattern, pairs of 16-wide MADs in the body.
         rows, ncols: of the GEMM pattern, the tile in rows and vec4 columns.
-        unroll: of the GEMM pattern, K steps in the body.
+        unroll: of the GEMM pattern, K steps in the body; of the groups pattern, rounds.
+        groups: of the groups pattern, accumulators; all have the same factors, so the same banks are read.
+        r1: of the groups pattern, the first factor advances with the repeats too.
         order: of the GEMM pattern, nesting of the MADs.
         bmode: of the GEMM pattern, ``percol`` texels of B for each column or ``reuse`` of one column's.
         threads, groups_x, groups_y: the launch.
@@ -50,11 +54,14 @@ class Options:
 
     compiler_pattern: bool = False
     gemm_pattern: bool = False
+    groups_pattern: bool = False
     loops: int = 64
     pairs: int = 8
     rows: int = 4
     ncols: int = 3
     unroll: int = 16
+    groups: int = 16
+    r1: bool = False
     order: str = "row_col_kk"
     bmode: str = "percol"
     threads: int = 128
@@ -69,7 +76,7 @@ def build(options: Options) -> Build:
     """The probe's launch."""
     _check(options)
     w = Writer()
-    body = _CompilerBody(options) if options.compiler_pattern else _GemmBody(options)
+    body = _body(options)
     plan = body.plan.place("counter", "r7.w", 1).place("scratch", "r1.x", 4).place("lid", "r0.x", 1)
     body.start(w)
     w.mov(plan["counter"][0], 0)
@@ -100,8 +107,10 @@ def build(options: Options) -> Build:
 
 def _check(options: Options) -> None:
     name = "alu_peak"
-    if options.compiler_pattern == options.gemm_pattern:
-        raise KernelError(f"{name}: give one of compiler-pattern and gemm-pattern")
+    if sum((options.compiler_pattern, options.gemm_pattern, options.groups_pattern)) != 1:
+        raise KernelError(f"{name}: give one of compiler-pattern, gemm-pattern and groups-pattern")
+    if not 1 <= options.groups <= _MOST_GROUPS:
+        raise KernelError(f"{name}: groups is {options.groups}; give 1 to {_MOST_GROUPS}")
     if options.bmode not in BMODES:
         raise KernelError(f"{name}: bmode is {options.bmode!r}; give one of {', '.join(BMODES)}")
     if options.threads not in CHOICES:
@@ -117,8 +126,17 @@ def _check(options: Options) -> None:
     if options.order not in ORDERS:
         raise KernelError(f"{name}: order is {options.order!r}; give one of {', '.join(ORDERS)}")
     vectors = 3 if options.compiler_pattern else options.rows * options.ncols
+    if options.groups_pattern:
+        vectors = options.groups
     if not 0 <= options.store_group < vectors:
         raise KernelError(f"{name}: store-group is {options.store_group}; there are 0 to {vectors - 1}")
+
+
+def _body(options: Options) -> _CompilerBody | _GemmBody | _GroupsBody:
+    """The pattern that is asked for."""
+    if options.compiler_pattern:
+        return _CompilerBody(options)
+    return _GemmBody(options) if options.gemm_pattern else _GroupsBody(options)
 
 
 class _CompilerBody:
@@ -183,6 +201,32 @@ class _GemmBody:
         return self.plan["acc"].vec(group)
 
 
+class _GroupsBody:
+    """Factors in hr0 and hr4, accumulators from hr16: each += hr0.x hr4, or hr0 hr4 with ``r1``."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        plan = RegisterPlan().place("a", "hr0.x", 4).place("b", "hr4.x", 4)
+        self.plan = plan.place("acc", "hr16.x", 4 * options.groups)
+        self.macs = options.unroll * options.groups * 4
+
+    def start(self, w: Writer) -> None:
+        for name, values in zip("ab", groups_start(self._options), strict=True):
+            for reg, value in zip(self.plan[name], values, strict=True):
+                w.set_half(reg, _bits(value))
+        w.zero(self.plan["acc"])
+
+    def emit(self, w: Writer) -> None:
+        a, b = self.plan["a"][0], self.plan["b"][0]
+        for _ in range(self._options.unroll):
+            for group in range(self._options.groups):
+                acc = self.plan["acc"].vec(group)
+                w.emit("mad.f16", acc, f"(r){a}" if self._options.r1 else a, f"(r){b}", f"(r){acc}", rpt=3)
+
+    def vector(self, group: int) -> Reg:
+        return self.plan["acc"].vec(group)
+
+
 def b_columns(options: Options) -> int:
     """Columns of B that have texels of their own."""
     return options.ncols if options.bmode == "percol" else 1
@@ -211,6 +255,14 @@ def gemm_start(options: Options) -> tuple[NDArray[np.float16], NDArray[np.float1
     return (a / 8).astype(np.float16), (b / 8).astype(np.float16)
 
 
+def groups_start(options: Options) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
+    """The two factors of the groups pattern: eighths."""
+    if not options.distinct:
+        return np.ones(4, np.float16), np.ones(4, np.float16)
+    a, b = np.array([3, 1, 4, 2]) / 8, np.array([1, 3, 2, 4]) / 8
+    return a.astype(np.float16), b.astype(np.float16)
+
+
 def _chain(options: Options) -> Iterator[NDArray[np.float16]]:
     """x of the compiler pattern after each pair, every operation rounded to float16."""
     x, y = compiler_start(options)
@@ -228,6 +280,9 @@ def _oracle(options: Options, arrays: Arrays) -> Arrays:
         with np.errstate(over="ignore"):
             *_, x = _chain(options)
         vector = x[4 * options.store_group : 4 * options.store_group + 4].astype(np.float64)
+    elif options.groups_pattern:
+        a, b = (start.astype(np.float64) for start in groups_start(options))
+        vector = options.loops * options.unroll * (a if options.r1 else a[0]) * b
     else:
         a, b = (start.astype(np.float64) for start in gemm_start(options))
         row, col = divmod(options.store_group, options.ncols)
@@ -263,6 +318,10 @@ PEAK = Kernel(
     cases=(
         Case("compiler", dict(compiler_pattern=True, pairs=8, loops=64)),
         Case("gemm", dict(gemm_pattern=True, unroll=16, loops=1)),
+        Case("groups", dict(groups_pattern=True, unroll=1, groups=32, loops=256)),
+        Case("groups-r1", dict(groups_pattern=True, unroll=1, groups=16, loops=256, r1=True)),
+        Case("groups-checked", dict(groups_pattern=True, loops=3, unroll=2, store_group=15, **_SMALL)),
+        Case("groups-r1-checked", dict(groups_pattern=True, loops=3, unroll=2, r1=True, **_SMALL)),
         Case("compiler-checked", dict(compiler_pattern=True, loops=1, pairs=2, **_SMALL)),
         Case("compiler-loop", dict(compiler_pattern=True, loops=2, pairs=1, store_group=2, **_SMALL)),
         Case("gemm-checked", dict(gemm_pattern=True, loops=1, store_group=7, **_SMALL)),
