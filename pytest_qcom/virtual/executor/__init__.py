@@ -72,7 +72,8 @@ class Executor:
             LaunchError: the launch has no workgroups, or they have no fibers.
             GpuFault: an access outside of mapped, local or private memory, an unbound image, an instruction
                 that the virtual A630 does not execute.
-            GpuHang: a loop or a launch that used up its budget, a program without end, a barrier that not all reach.
+            GpuHang: a loop or a launch that used up its budget, a program without end, a barrier that not
+                all reach.
         """
         if min(*dispatch.groups, *dispatch.local_size) < 1:
             raise LaunchError(
