@@ -44,6 +44,14 @@ class Device(Protocol):
         """Memory filled with NaN bytes (0xff), so that an output that is not written shows."""
         ...
 
+    def view(self, tensor: Tensor, shape: tuple[int, ...], image: bool, start: int = 0) -> Tensor:
+        """A part of a tensor's memory in another shape; ``start`` in elements. Both live as long as either.
+
+        Raises:
+            LaunchError: beyond the tensor's end, or as for :meth:`image`.
+        """
+        ...
+
     def download(self, tensor: Tensor) -> NDArray[Any]:
         """A copy of the contents, in the tensor's shape and dtype."""
         ...

@@ -47,6 +47,7 @@ _IMAGE_TYPES = {
     np.dtype(np.int8): dtypes.int8,  # read as fractions of 127
 }
 _IMAGE_DIMENSIONS = 3
+_IMAGE_ALIGN = 64  # bytes: A6XX_TEX_CONST_4 holds an address without its low six bits
 _SPEC = BufferSpec(cpu_access=True, nolru=True)
 _THREADSIZE = {
     regs.SP_CS_CNTL_0.address: (0, regs.SP_CS_CNTL_0["THREADSIZE"].mask),
@@ -133,11 +134,19 @@ class _Runtime(ops_qcom.QCOMDevice):  # type: ignore[misc]
 
 
 class _Handle:
-    """Memory of a device; freed with its last user, or by a reset."""
+    """Memory of a device, freed with its last user, or by a reset; or a part of another handle's.
 
-    def __init__(self, runtime: _Runtime, buffer: Any) -> None:
+    ``whole``: the handle that a part is of, which it keeps.
+    """
+
+    def __init__(self, runtime: _Runtime, buffer: Any, whole: _Handle | None = None) -> None:
         self.runtime = runtime
         self.buffer = buffer
+        self.whole = whole
+        self.free: weakref.finalize[..., _Handle]
+        if whole is not None:
+            self.free = whole.free
+            return
         self.free = weakref.finalize(self, runtime.allocator.free, buffer, buffer.size, _SPEC)
         self.free.atexit = False
 
@@ -202,6 +211,29 @@ class RuntimeDevice:
         nbytes = math.prod(tensor.shape) * tensor.dtype.itemsize
         self._fill(tensor, np.full(nbytes, 0xFF, dtype=np.uint8))
         return tensor
+
+    def view(self, tensor: Tensor, shape: tuple[int, ...], image: bool, start: int = 0) -> Tensor:
+        """A part of a tensor's memory in another shape; ``start`` in elements. Both live as long as either.
+
+        Raises:
+            LaunchError: beyond the tensor's end, or as for :meth:`image`.
+        """
+        handle = self._handle(tensor, "view")
+        total, count, size = math.prod(tensor.shape), math.prod(shape), tensor.dtype.itemsize
+        if start < 0 or count < 1 or start + count > total:
+            raise LaunchError(
+                f"view of shape {shape} from element {start} of a tensor of shape {tensor.shape}: that has "
+                f"{total} elements; give a part of them"
+            )
+        if image:
+            check_image(shape, tensor.dtype)
+        if image and start * size % _IMAGE_ALIGN:
+            raise LaunchError(
+                f"view of an image {shape} from byte {start * size}: images start at multiples of "
+                f"{_IMAGE_ALIGN}; give another start"
+            )
+        part = handle.buffer.offset(start * size, count * size)
+        return Tensor(tuple(shape), tensor.dtype, image, _Handle(self._runtime, part, handle))
 
     def download(self, tensor: Tensor) -> NDArray[Any]:
         """A copy of the contents, in the tensor's shape and dtype.

@@ -48,6 +48,33 @@ def test_it_is_a_device(device: RuntimeDevice) -> None:
     assert (interface.name, interface.chip, interface.mode) == ("virtual", "Adreno 630", "model: issue-only")
 
 
+def test_a_view_is_part_of_a_tensor(device: RuntimeDevice) -> None:
+    array = np.arange(4096, dtype=np.float16).reshape(64, 64)
+    whole = device.upload(array)
+    part = device.view(whole, (4, 8, 4), image=True, start=256)
+    twice = device.view(part, (2, 3), image=False, start=1)
+    del whole, part
+    gc.collect()
+    np.testing.assert_array_equal(device.download(twice), np.arange(257, 263).reshape(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("shape", "image", "start", "message"),
+    [
+        ((64, 64), False, 1, "that has 4096 elements; give a part of them"),
+        ((4,), False, -1, "that has 4096 elements; give a part of them"),
+        ((4, 8, 4), True, 16, "images start at multiples of 64; give another start"),
+        ((4, 8), True, 0, "image"),
+    ],
+)
+def test_no_view_beyond_a_tensor_or_askew(
+    device: RuntimeDevice, shape: tuple[int, ...], image: bool, start: int, message: str
+) -> None:
+    whole = device.upload(np.zeros((64, 64), np.float16))
+    with pytest.raises(LaunchError, match=message):
+        device.view(whole, shape, image, start)
+
+
 @given(
     arrays.arrays(
         st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.uint32, np.int64, np.bool_]),
