@@ -55,6 +55,13 @@ class Pipeline:
             program = step(program)
         return program
 
+    def attempt(self, program: Program) -> tuple[Program, str]:
+        """The patched program and an empty reason, or the program itself and why it is left alone."""
+        try:
+            return self.apply(program), ""
+        except Mismatch as mismatch:
+            return program, str(mismatch)
+
 
 def parse(name: str, **changes: object) -> Pipeline:
     """The patch called ``name``; ``changes`` are fields of the schedule that are set beside it.
