@@ -86,6 +86,24 @@ def test_another_order_of_k_only_rounds_otherwise(device: Device, unpatched: Any
     np.testing.assert_allclose(other, unpatched, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("patch", ["rpt3_half", "rpt3_half_postinc_unroll4_nosnop"])
+def test_halves_are_within_their_own_bound(device: Device, unpatched: Any, patch: str) -> None:
+    """Other numbers than the compiled program's: held against the oracle of float16 inputs and sums."""
+    halves = output(device, SMALL, patch)
+    assert 1e-3 < np.abs(halves - unpatched).max() < 1
+
+
+@pytest.mark.parametrize("n", [512, 704, 1024])
+def test_halves_sample_and_multiply_halves_only(n: int) -> None:
+    program = parse("rpt3_half_postinc").apply(compile_matmul(n).program)
+    fregs, hregs = program.footprint()
+    assert hregs == 12
+    assert not errors(lint(program, fregs=fregs, hregs=hregs))
+    names = {instr.op.name for instr in program.instrs if instr.rpt == 3 and instr.op.cat == 3}
+    assert names == {"mad.f16"}
+    assert all(instr.dst.half for instr in program.instrs if instr.op.cat == 5 and instr.dst is not None)
+
+
 PUBLISHED = [
     (704, "rpt3_l25_postinc_unroll22"),
     (704, "rpt3_l25_unroll16_nosnop_lastcmp0"),
@@ -309,6 +327,7 @@ SAMPLE = "isam.1d (f32)(xyzw)r2.x, r6.x, s#0, t#0"
              ("mov.u32u32 r7.x, r0.y", f"(rpt5)nop\n{SAMPLE}\nmov.u32u32 r7.x, r0.y")],
             {}, "a sample's place is computed from another sample",
         ),
+        ([("r5.y, 0\n", "r5.y, 1\n")], {"half": True}, "the accumulator r5.y does not start at 0"),
         ([], {"unroll": 3}, "the loop has 8 passes, which unroll=3 does not divide"),
         ([], {"acc_order": (1, 0)}, "the loop has 1 accumulators and 1 products each; orders differ"),
     ],

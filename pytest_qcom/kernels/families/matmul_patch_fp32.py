@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.instruction import Store
 from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.compiled import Compiled, compile_matmul
 from pytest_qcom.kernels.edit import replace_instructions
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
@@ -34,7 +35,7 @@ class Options:
         m, n, k: all the same.
         patch: words joined by ``_``: ``noop``, ``auto_rpt_f32``, ``reorder_rpt_f32_default`` or ``_compact``,
             or ``rpt3_...`` with ``accum``, ``l25`` or ``n512`` (the loop that it is about), ``postinc``,
-            ``unrollN``, ``nosnop``, ``lastcmp0``, ``b0low``, ``accmajor``, ``kNNNN``, ``accNNNN``.
+            ``half``, ``unrollN``, ``nosnop``, ``lastcmp0``, ``b0low``, ``accmajor``, ``kNNNN``, ``accNNNN``.
         postinc, unroll22, k3210, acc3210: the same words where the notes write them by themselves.
         no_store, skip_a_loads, skip_b_loads: left out, for throughput; C is then not checked. A is the
             operand whose samples give four k, B the one whose samples give four columns.
@@ -126,6 +127,18 @@ def matrices(options: Options, arrays: Arrays) -> tuple[NDArray[np.float64], NDA
     return a.astype(np.float64), b.astype(np.float64)
 
 
+def _half(options: Options) -> bool:
+    return "half" in options.patch.split("_")
+
+
+def _sampled(options: Options, arrays: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A and B as the samples give them: rounded to float16 where those are halves."""
+    a, b = matrices(options, arrays)
+    if not _half(options):
+        return a, b
+    return a.astype(np.float16).astype(np.float64), b.astype(np.float16).astype(np.float64)
+
+
 def _checked(options: Options) -> bool:
     return not (options.no_store or options.skip_a_loads or options.skip_b_loads)
 
@@ -134,7 +147,7 @@ def _oracle(options: Options, arrays: Arrays) -> Arrays:
     """``A @ B`` in float64; nothing where loads or stores are left out."""
     if not _checked(options):
         return {}
-    a, b = matrices(options, arrays)
+    a, b = _sampled(options, arrays)
     return {"C": (a @ b).reshape(_compiled(options).output)}
 
 
@@ -142,11 +155,15 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, Any]:
     """Of a chain of k unfused steps in any order: each rounds a product and a sum, and may flush both.
 
     So an element is off by at most ``(k + 1) u / (1 - (k + 1) u)`` times the sum of its ``|a b|``, with
-    ``u = 2**-24``, and ``2 k`` times the smallest normal number.
+    ``u = 2**-24``, and ``2 k`` times the smallest normal number. Of halves: that of :mod:`matmul`,
+    whose blocks of steps are multiples of four, so that the order within four does not matter.
     """
     if not _checked(options):
         return {}
-    a, b = matrices(options, arrays)
+    a, b = _sampled(options, arrays)
+    if _half(options):
+        bound = matmul.half_bound(options, matmul.images(options, a, b))["C"]
+        return {"C": bound.reshape(_compiled(options).output)}
     share = (options.k + 1) * _ROUNDOFF
     bound = share / (1 - share) * (np.abs(a) @ np.abs(b)) + 2 * options.k * _TINY
     return {"C": bound.reshape(_compiled(options).output)}

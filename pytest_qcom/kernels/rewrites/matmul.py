@@ -14,10 +14,10 @@ from pytest_qcom.isa.access import writes
 from pytest_qcom.isa.assembler import assemble
 from pytest_qcom.isa.instruction import Instr, Kind, Operand
 from pytest_qcom.isa.program import Program
-from pytest_qcom.isa.registers import FIRST_SHARED, Reg
+from pytest_qcom.isa.registers import FIRST_SHARED, Reg, Ty
 from pytest_qcom.kernels.edit import branches, with_target
 from pytest_qcom.kernels.rewrites.accumulators import LANES, Matmul, Product, recognise, temporaries
-from pytest_qcom.kernels.rewrites.loop import Mismatch, Value, copies
+from pytest_qcom.kernels.rewrites.loop import Mismatch, Value, constant_before, copies
 from pytest_qcom.kernels.waits import insert_waits, nop
 
 FILE = FIRST_SHARED
@@ -42,6 +42,8 @@ class Schedule:
             registers.
         registers: vec4 up to which samples get pairs of their own, whose constant halves are written once,
             before the loop; 0 for none.
+        half: samples, products and accumulators in float16, which the accumulators leave as float32: other
+            numbers, and other registers. Only where they start at 0.
         skip_scalars, skip_vectors: samples of the one or the other kind are left out, for throughput only.
     """
 
@@ -54,6 +56,7 @@ class Schedule:
     accmajor: bool = False
     b_last: bool = False
     registers: int = 0
+    half: bool = False
     skip_scalars: bool = False
     skip_vectors: bool = False
 
@@ -78,6 +81,7 @@ class _Writer:
         self._code: list[Instr] = []
         taken = {reg.num for reg in matmul.invariants if not reg.shared} | {matmul.counter.num}
         self._free = [number not in taken for number in range(FILE)]
+        self._free_half = [True] * FILE
         self._acc = [self._place(vector.registers) for vector in matmul.vectors]
         order = _used(matmul)
         if schedule.b_last:  # it gets the lowest registers and is sampled last
@@ -85,14 +89,20 @@ class _Writer:
             order.remove(first)
             order.insert(0, first)
         self._order = order[1:] + order[:1] if schedule.b_last else order
-        self._texels = {number: self._block(LANES) for number in order}
+        self._texels = {number: self._block(LANES, schedule.half) for number in order}
         self._pairs = dict(self._texels)
-        self._own_pairs()
+        if schedule.half:
+            self._pairs = {number: self._block(2) for number in order}
+        else:
+            self._own_pairs()
 
     def program(self) -> Program:
         """Everything before the loop, the loop, everything behind it, with the waits that it needs."""
         found, old = self._matmul.found, self._old
-        self._moves((reg, home) for reg, home in self._homes(start=True) if reg != home)
+        if self._schedule.half:
+            self._zero()
+        else:
+            self._moves(self._homes(start=True))
         for number in self._order:
             for axis, value in enumerate(found.samples[number].srcs):
                 if self._hoisted(number, axis):
@@ -101,7 +111,7 @@ class _Writer:
         start = found.header + len(self._code)
         self._loop()
         leave = found.header + len(self._code)
-        self._moves((home, reg) for reg, home in self._homes(start=False) if reg != home)
+        self._moves((reg, home) for home, reg in self._homes(start=False))
         tail = found.header + len(self._code)
         moved = {index: index for index in range(found.header)}
         moved[found.header] = start
@@ -121,19 +131,30 @@ class _Writer:
         """Four consecutive registers for a vector: where its lanes stand, if they do so in a row."""
         first = registers[0]
         numbers = range(first.num, first.num + LANES)
+        if self._schedule.half:
+            return self._block(LANES, half=True)
         if [reg.num for reg in registers] == list(numbers) and all(self._free[number] for number in numbers):
             for number in numbers:
                 self._free[number] = False
             return first
         return self._block(LANES)
 
-    def _block(self, size: int) -> Reg:
+    def _block(self, size: int, half: bool = False) -> Reg:
         """The lowest free registers in a row; they are taken."""
+        free = self._free_half if half else self._free
         for start in range(FILE - size + 1):
-            if all(self._free[start : start + size]):
-                self._free[start : start + size] = [False] * size
-                return Reg(start)
+            if all(free[start : start + size]):
+                free[start : start + size] = [False] * size
+                return Reg(start, half)
         raise Mismatch("the loop needs more registers than there are")
+
+    def _zero(self) -> None:
+        """Accumulators of halves start at 0, which those of the compiler must, too."""
+        for acc, vector in zip(self._acc, self._matmul.vectors, strict=True):
+            for reg in vector.registers:
+                if constant_before(self._old, reg, self._matmul.found.header) != 0:
+                    raise Mismatch(f"the accumulator {reg} does not start at 0")
+            self._emit(assemble(f"(rpt3)mov.u16u16 {acc}, 0"))
 
     def _own_pairs(self) -> None:
         """Pairs for samples with a constant half, as long as they and the temporaries fit the registers."""
@@ -323,7 +344,8 @@ class _Writer:
         sample, home = self._matmul.found.samples[number].instr, self._texels[number]
         assert sample is not None and sample.dst is not None
         pair = replace(sample.srcs[0], value=self._pairs[number].num)
-        self._emit(replace(sample, dst=replace(sample.dst, value=home.num), srcs=(pair, *sample.srcs[1:])))
+        made = replace(sample, dst=replace(sample.dst, value=home.num), srcs=(pair, *sample.srcs[1:]))
+        self._emit(_as_half(made) if home.half else made)
 
     def _products(self) -> list[Instr]:
         """The products of a step, in their order."""
@@ -350,13 +372,13 @@ class _Writer:
         return made
 
     def _product(self, acc: Reg, product: Product) -> Instr:
-        mad = self._matmul.mad.instr
+        mad = assemble("mad.f16 hr0.x, hr0.x, hr0.x, hr0.x") if acc.half else self._matmul.mad.instr
         assert mad is not None and mad.dst is not None
         number, lane = product.scalar
-        scalar = Operand(Kind.GPR, (self._texels[number] + lane).num)
-        vector = Operand(Kind.GPR, self._texels[product.vector].num, repeat=True)
+        scalar = Operand(Kind.GPR, (self._texels[number] + lane).num, acc.half)
+        vector = Operand(Kind.GPR, self._texels[product.vector].num, acc.half, repeat=True)
         factors = (scalar, vector) if product.scalar_first else (vector, scalar)
-        addend = Operand(Kind.GPR, acc.num, repeat=True)
+        addend = Operand(Kind.GPR, acc.num, acc.half, repeat=True)
         return replace(mad, dst=replace(mad.dst, value=acc.num), srcs=(*factors, addend), rpt=LANES - 1)
 
 
@@ -378,4 +400,11 @@ def _depth(value: Value) -> int:
 
 
 def _move(dst: Reg, src: Reg) -> Instr:
-    return assemble(f"mov.u32u32 {dst}, {src}")
+    return assemble(f"{'cov.f16f32' if src.half else 'mov.u32u32'} {dst}, {src}")
+
+
+def _as_half(sample: Instr) -> Instr:
+    """The sample with its texel as halves."""
+    assert sample.dst is not None
+    attrs = tuple((name, Ty.F16.value if name == "type" else value) for name, value in sample.attrs)
+    return replace(sample, dst=replace(sample.dst, half=True), attrs=attrs)

@@ -96,7 +96,7 @@ def _word(name: str, word: str, schedule: Schedule) -> Schedule:
     if word == "hoisty":
         return replace(schedule, registers=_ALL)
     flags = {"postinc": "postinc", "nosnop": "nosnop", "lastcmp0": "lastcmp0", "accmajor": "accmajor",
-             "b0low": "b_last"}  # fmt: skip
+             "b0low": "b_last", "half": "half"}  # fmt: skip
     if word not in flags:
         known = ", ".join((*flags, "hoisty", "unrollN", "kNNNN", "accNNNN"))
         raise Mismatch(f"patch {name}: {word!r} is unknown; words are {known}")
