@@ -89,8 +89,8 @@ class Noted:
         inc_coords: unrolled steps add to the pairs instead of writing them.
         persistent_coords: the pairs live over the back edge too, and the first A pair is the loop counter.
         coord_delay: ``(rptN)nop`` before the samples of written pairs; -1 is none.
-        skip: operands, ``A`` or ``B`` or both, that are not sampled; of their coordinates only the loop
-            counter is kept.
+        skip: operands, ``A`` or ``B`` or both, that are not sampled; their coordinates are written all the
+            same.
     """
 
     ncols: int
@@ -122,7 +122,7 @@ class Noted:
         if load.operand == "A":
             self._sample_a(w, schedule, load, step)
             return
-        for col in () if "B" in self.skip else load.which:
+        for col in load.which:
             if col % 2:
                 self._sample_odd(w, schedule, col, load.kk)
             else:
@@ -156,8 +156,7 @@ class Noted:
 
     def _sample_a(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         plan = schedule.plan
-        skipped = "A" in self.skip
-        for index in load.which[:1] if skipped else load.which:
+        for index in load.which:
             x, y = plan["a_pairs"][2 * index], plan["a_pairs"][2 * index + 1]
             if self._written(step):
                 self._add(w, x, plan["k4"][0], step.index)
@@ -165,10 +164,8 @@ class Noted:
                     self._add(w, y, plan["row"][0], index)
             elif step.index:
                 self._add(w, x, x, 1)
-        if skipped:
-            return
         self._delay(w)
-        for index in load.which:
+        for index in () if "A" in self.skip else load.which:
             w.isam(plan[f"a{index}"][0], plan["a_pairs"][2 * index], texture=0)
 
     def _sample_even(
@@ -187,7 +184,7 @@ class Noted:
             elif not col and step.index:
                 self._add(w, y, y, 4)
         self._delay(w)
-        for kk in depths:
+        for kk in () if "B" in self.skip else depths:
             w.isam(plan[schedule.slot(col)].vec(kk), pairs[2 * kk], texture=1)
 
     def _sample_odd(self, w: Writer, schedule: Schedule, col: int, depths: tuple[int, ...]) -> None:
@@ -201,7 +198,8 @@ class Noted:
         for kk in depths:
             w.mov(pair[1], plan["even"][2 * kk + 1])
             self._delay(w)
-            w.isam(plan[schedule.slot(col)].vec(kk), pair[0], texture=1)
+            if "B" not in self.skip:
+                w.isam(plan[schedule.slot(col)].vec(kk), pair[0], texture=1)
 
     def _delay(self, w: Writer) -> None:
         if self.coord_delay >= 0:

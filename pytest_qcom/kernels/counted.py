@@ -39,7 +39,8 @@ class Counted:
         noted: the published loop control with its own waits; else that of ours.
         early: the phases have an :class:`Advance` and a :class:`Fetch` that tests; else the loop is counted
             and tested behind the last product.
-        skip: operands that are not sampled, ``A``, ``B`` or both: a throughput probe.
+        skip: operands that are not sampled, ``A``, ``B`` or both: a throughput probe. Their coordinates are
+            written all the same.
         paired: both parts of a coordinate by one repeated addition of a pair of constants; the plan has k4
             beside row, and col beside ky, and a loop body is one step.
     """
@@ -63,8 +64,6 @@ class Counted:
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         """The samples of ``load``, each behind its coordinate."""
-        if load.operand in self.skip:
-            return
         shared = self.shared_a if load.operand == "A" else self.shared_b
         last: Term | None = None
         for number, texel in enumerate(texels(schedule, load)):
@@ -185,8 +184,7 @@ class Aim:
 
     def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
         for load in self.loads:
-            if load.operand not in self.coordinates.skip:
-                self.coordinates.aim(w, schedule, load, step)
+            self.coordinates.aim(w, schedule, load, step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,9 +210,9 @@ def epilogue(options: Published) -> Epilogue:
 
 
 def skipped(options: Published) -> str:
-    """The operands that are not sampled."""
+    """The operands that are not sampled; in lower case those whose coordinates are left out too."""
     if options.profile == "alu":
-        return "AB"
+        return "ab"
     return "A" * options.skip_a_loads + "B" * options.skip_b_loads
 
 

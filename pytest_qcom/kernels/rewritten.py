@@ -27,7 +27,8 @@ class Counters:
 
     Attributes:
         ahead: what ``ky`` is ahead of the first k of the step.
-        skip: operands, ``A`` or ``B`` or both, that are not sampled, coordinates included.
+        skip: operands, ``A`` or ``B`` or both, that are not sampled, their coordinates are written all the
+            same; ``a`` and ``b``: not even those.
     """
 
     a_delay: int = 5
@@ -64,10 +65,12 @@ class Counters:
         add(w, dst, schedule.plan["ky"][0], kk - self.ahead + 4 * load.ahead)
 
     def sample_row(self, w: Writer, schedule: Schedule, load: Load, row: int, pair: Reg) -> None:
-        w.isam(schedule.plan[schedule.texels("a", row, load.bank)][0], pair, texture=0)
+        if "A" not in self.skip:
+            w.isam(schedule.plan[schedule.texels("a", row, load.bank)][0], pair, texture=0)
 
     def sample_column(self, w: Writer, schedule: Schedule, load: Load, col: int, kk: int, pair: Reg) -> None:
-        w.isam(schedule.plan[schedule.slot(col, load.bank)].vec(kk), pair, texture=1)
+        if "B" not in self.skip:
+            w.isam(schedule.plan[schedule.slot(col, load.bank)].vec(kk), pair, texture=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class Preset(Counters):
                 add(w, self._pair(schedule, col, kk), plan["col"][0], LANES * col)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
-        if load.operand in self.skip:
+        if load.operand.lower() in self.skip:
             return
         if load.operand == "A":
             for row in load.which:
@@ -154,7 +157,7 @@ class OnePair(Counters):
                 w.mov(reg, index)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
-        if load.operand in self.skip:
+        if load.operand.lower() in self.skip:
             return
         if load.operand == "A":
             (self._quad if self.quad else self._rows)(w, schedule, load)

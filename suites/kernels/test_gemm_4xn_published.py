@@ -39,9 +39,9 @@ def loop_length(found: Build) -> int:
         ("no-store", LOOP, 80, 256),
         ("no-store alu-reps=2", LOOP + 256, 80, 512),
         ("no-store alu-reps=4", LOOP + 3 * 256, 80, 1024),
-        ("no-store skip-a-loads", LOOP - 16 - 3 * 3, 64, 256),  # the counter's pair goes on
-        ("no-store skip-b-loads", LOOP - 64 - 4 * 12 - 3 * 4, 16, 256),
-        ("no-store skip-a-loads skip-b-loads", 256 + 3 + 9, 0, 256),
+        ("no-store skip-a-loads", LOOP - 16, 64, 256),  # coordinates are written all the same
+        ("no-store skip-b-loads", LOOP - 64, 16, 256),
+        ("no-store skip-a-loads skip-b-loads", LOOP - 80, 0, 256),
         ("store-shlg-offsets", LOOP, 80, 256),
         ("low-a-coords", LOOP + 4 * 2, 80, 256),  # the one odd pair gets its x for either column
     ],

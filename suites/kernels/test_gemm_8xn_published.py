@@ -163,9 +163,9 @@ def test_published_counts(
         ("split-base-b-y b-coord-delay=-1", 103),
         ("split-interleave-next-b", 109),
         ("split-stream-next-b1", 109),
-        ("skip-a-loads no-store", 90),
-        ("skip-b-loads no-store", 83),
-        ("skip-a-loads skip-b-loads no-store", 64),
+        ("skip-a-loads no-store", 101),
+        ("skip-b-loads no-store", 101),
+        ("skip-a-loads skip-b-loads no-store", 93),
     ],
 )
 def test_an_option_changes_what_it_says(words: str, step: int) -> None:
