@@ -25,6 +25,7 @@ from pytest_qcom.isa.registers import NO_REGISTER, PREDICATE, Reg
 
 _REGISTERS = 4 * 64
 _BUDGET = 2_000_000  # instructions of one wave
+_STEADY = 4  # times that a loop's head comes by before its laps count as equal
 
 
 class Steering(Launch, Protocol):
@@ -72,49 +73,103 @@ def trace(
     """
     x, y, z = launch.local_size
     fibers = 128 if launch.thread128 else 64
-    active = min(fibers, x * y * z)
-    registers = _launched(launch, fibers, group)
-    needed = steering(program)
-    path: list[int] = []
-    seen: dict[int, list[tuple[int, int]]] = {}
-    index = 0
-    while True:
-        instr = program.instrs[index]
-        path.append(index)
-        if len(path) > budget:
-            raise GpuHang(
-                f"trace of {len(program.instrs)} instructions: no end after {budget} of them", index=index
-            )
-        kind = flow(instr)
-        if kind is Flow.END:
-            break
-        if isinstance(instr.op.effect, Sample):
-            seen.setdefault(index, []).append(_texels(instr, registers, active))
-        elif index in needed and instr.op.cat in (1, 2, 3, 4):
-            execute(instr, registers)
-        index = program.target(index) if _taken(instr, kind, registers) else index + 1
-    means = {at: np.mean(np.array(counts), axis=0) for at, counts in seen.items()}
+    walk = _Walk(program, _launched(launch, fibers, group), min(fibers, x * y * z), budget)
+    walk.run()
+    means = {at: np.mean(np.array(counts), axis=0) for at, counts in walk.seen.items()}
     return Trace(
-        tuple(path),
-        active,
+        tuple(walk.path),
+        walk.active,
         {at: float(mean[0]) for at, mean in means.items()},
         {at: float(mean[1]) for at, mean in means.items()},
     )
 
 
-def steering(program: Program) -> frozenset[int]:
-    """The instructions from which branches, coordinates and addresses follow."""
+class _Walk:
+    """The path so far. A loop whose laps repeat is followed by its counter alone, without coordinates."""
+
+    def __init__(self, program: Program, registers: Registers, active: int, budget: int) -> None:
+        self.program, self.registers, self.active, self.budget = program, registers, active, budget
+        self.needed, self.counting = steering(program), steering(program, branches_only=True)
+        self.flows = [flow(instr) for instr in program.instrs]
+        self.path: list[int] = []
+        self.seen: dict[int, list[tuple[int, int]]] = {}
+        self.marks: dict[int, list[int]] = {}  # where in the path each loop head came by
+
+    def run(self) -> None:
+        """To the end."""
+        index = 0
+        while index >= 0:
+            following = self._step(index)
+            if following > index or following < 0:
+                index = following
+                continue
+            marks = self.marks.setdefault(following, [])
+            marks.append(len(self.path))
+            index = self._repeat(marks) if self._steady(marks) else following
+
+    def _step(self, index: int) -> int:
+        """Executes an instruction; the next one, -1 behind the last."""
+        instr, kind = self.program.instrs[index], self.flows[index]
+        self.path.append(index)
+        if len(self.path) > self.budget:
+            raise GpuHang(
+                f"trace of {len(self.program.instrs)} instructions: no end after {self.budget} of them",
+                index=index,
+            )
+        if kind is Flow.END:
+            return -1
+        if isinstance(instr.op.effect, Sample):
+            self.seen.setdefault(index, []).append(_texels(instr, self.registers, self.active))
+        elif index in self.needed:
+            execute(instr, self.registers)
+        return self.program.target(index) if _taken(instr, kind, self.registers) else index + 1
+
+    def _steady(self, marks: list[int]) -> bool:
+        """Whether the last laps of a loop took the same path, and enough of them."""
+        if len(marks) < _STEADY or marks[-1] - marks[-_STEADY] > len(self.path):
+            return False
+        laps = [tuple(self.path[a:b]) for a, b in zip(marks[-_STEADY:], marks[-_STEADY + 1 :], strict=False)]
+        return len(set(laps)) == 1
+
+    def _repeat(self, marks: list[int]) -> int:
+        """Follows a loop by what steers its branches, as long as its laps repeat; where it goes on."""
+        lap = self.path[marks[-2] : marks[-1]]
+        steps = [index for index in lap if index in self.counting or self.flows[index] is not Flow.NEXT]
+        while True:
+            for index in steps:
+                instr, kind = self.program.instrs[index], self.flows[index]
+                if kind is Flow.NEXT:
+                    execute(instr, self.registers)
+                    continue
+                place = lap.index(index)
+                following = self.program.target(index) if _taken(instr, kind, self.registers) else index + 1
+                if following != (lap[place + 1] if place + 1 < len(lap) else lap[0]):
+                    self.path += lap[: place + 1]
+                    marks.clear()
+                    return following
+            self.path += lap
+            if len(self.path) > self.budget:
+                raise GpuHang(
+                    f"trace of {len(self.program.instrs)} instructions: no end after {self.budget} of them",
+                    index=lap[0],
+                )
+
+
+def steering(program: Program, branches_only: bool = False) -> frozenset[int]:
+    """The instructions from which branches, coordinates and addresses follow, or only branches."""
     wanted: set[Reg] = set()
     for instr in program.instrs:
         data = len(instr.srcs) - 1 if isinstance(instr.op.effect, Store) else -1
-        if instr.op.cat == 0 or isinstance(instr.op.effect, Sample | Load | Store):
+        if instr.op.cat == 0 or (not branches_only and isinstance(instr.op.effect, Sample | Load | Store)):
             wanted.update(access.reg for access in reads(instr) if access.operand != data)
     found: set[int] = set()
     grown = True
     while grown:
         grown = False
         for index, instr in enumerate(program.instrs):
-            if index not in found and any(access.reg in wanted for access in writes(instr)):
+            if index in found or instr.op.cat not in (1, 2, 3, 4):
+                continue
+            if any(access.reg in wanted for access in writes(instr)):
                 found.add(index)
                 wanted.update(access.reg for access in reads(instr))
                 grown = True
