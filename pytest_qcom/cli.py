@@ -109,6 +109,11 @@ def _import_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--folder", type=Path, default=Path("baselines"), help="where the devices' folders are")
 
 
+def _verdict_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("table", type=Path, metavar="CSV", help="a table of a device's verdicts")
+    sub.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
+
+
 def _no_arguments(sub: argparse.ArgumentParser) -> None:
     pass
 
@@ -305,6 +310,14 @@ def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str],
     return {"path": str(path), "entries": floors, "left_out": dict(imported.left_out)}, lines, 0
 
 
+def verify_verdicts(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """What a device said of published kernels, against the virtual device in hazards mode emulate."""
+    from pytest_qcom import verdicts
+
+    judged = verdicts.verify(verdicts.read(options.table), options.jobs)
+    return verdicts.facts(judged), verdicts.lines(judged), 0
+
+
 COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]], ...] = (
     ("list", list_kernels, "the declared kernels", _no_arguments),
     ("devices", list_devices, "the known devices", _no_arguments),
@@ -314,6 +327,7 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("lint", lint, "the hazards of a program", _code_arguments),
     ("predict", predict, "how fast the virtual A630 runs a kernel", _kernel_arguments),
     ("import", import_baselines, "make published measurements the baseline of a device", _import_arguments),
+    ("verify-verdicts", verify_verdicts, "a device's verdicts against those here", _verdict_arguments),
     ("exec", execute, "run a tinygrad program on a device", _exec_arguments),
 )
 

@@ -130,6 +130,7 @@ class OnePair(Counters):
         quad: each fiber of four samples one row of A and hands it around. The plan gives ``lane``,
             ``indices`` and ``quad``.
         flagged: (ss) on each write of a coordinate.
+        settled: B's samples that are not ahead keep at least this delay, if there is any.
     """
 
     fast: bool = False
@@ -143,6 +144,7 @@ class OnePair(Counters):
     delay_all: bool = False
     quad: bool = False
     flagged: bool = False
+    settled: int = NO_DELAY
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         Counters.prepare(self, w, schedule)
@@ -222,7 +224,8 @@ class OnePair(Counters):
                 offset = kk - self.ahead + 4 * load.ahead
                 add(w, pair + 1, schedule.plan["ky"][0], offset, ss=self.flagged)
             if not self.inline:
-                delay(w, self.b_delay)
+                settle = not load.ahead and self.b_delay != NO_DELAY
+                delay(w, max(self.b_delay, self.settled) if settle else self.b_delay)
             self.sample_column(w, schedule, load, col, kk, pair)
 
     def _x(self, w: Writer, schedule: Schedule, dst: Reg, col: int) -> None:

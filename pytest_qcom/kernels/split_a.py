@@ -6,7 +6,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, ends, epilogue, skipped, word
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.rewritten import OnePair
+from pytest_qcom.kernels.rewritten import NO_DELAY, OnePair
 from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, Step
 
 _NEXT = (
@@ -19,6 +19,11 @@ _NEXT = (
 """What needs split-prefetch-next-b."""
 _LAYOUTS = ("split_low_a", "split_high_a", "split_buffer_a", "split_preload_a8")
 _B_FORMS = ("grouped_b", "grouped_b_cols", "split_inline_b_wait", "split_pair_b_coords", "split_base_b_y")
+
+
+_SETTLED = 5
+"""Delay of the samples that are not ahead, where those of the next step are. Inferred: without prefetch the
+notes need a delay of 3 and have wrong outputs with 2, with prefetch they have right ones with 0."""
 
 
 def split(name: str, options: Published) -> Schedule:
@@ -100,6 +105,7 @@ def _coordinates(options: Published) -> OnePair:
         x_once=prefetch and not options.split_next_a_first,
         quad=options.split_quad_a,
         flagged=options.ncols == 4,
+        settled=_SETTLED if prefetch else NO_DELAY,
     )
 
 

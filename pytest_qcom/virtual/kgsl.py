@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -27,6 +28,10 @@ from pytest_qcom.virtual.memory import Buffer
 PATH = "/dev/kgsl-3d0"
 SYSFS = "/sys/class/kgsl/kgsl-3d0/"
 _PAGE = 0x1000
+_SVM_START, _SVM_END = 0x7_0000_0000, 0x8_0000_0000
+"""Addresses that a process and the GPU share (msm kernel, ``KGSL_IOMMU_SVM_BASE64``)."""
+_SVM_STEP = 1 << 16
+_TRIES = 256
 _MOST_BYTES = 1 << 36  # of one process; pages that nobody touches cost nothing
 _MOST_COMMANDS = 2000  # KGSL_MAX_NUMIBS is larger than any stream here has
 _FOREVER = 0xFFFFFFFF
@@ -50,6 +55,24 @@ class _Object:
 
     size: int
     buffer: Buffer | None = None
+
+
+_next_hint = itertools.count(0)
+
+
+def _anonymous(size: int) -> int:
+    """Memory of this process where KGSL would put it, or else anywhere: addresses are numbers that programs
+    see, so they are the same in every run."""
+    for _ in range(_TRIES):
+        hint = _SVM_START + next(_next_hint) * _SVM_STEP % (_SVM_END - _SVM_START)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+        address: int = FileIOInterface.anon_mmap(hint, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, 0)
+        if address == hint:
+            for _ in range((size - 1) // _SVM_STEP):
+                next(_next_hint)
+            return address
+        libc.munmap(address, size)
+    return int(FileIOInterface.anon_mmap(0, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, 0))
 
 
 class Node:
@@ -115,14 +138,7 @@ class Node:
                 raise _error(errno.EBUSY, f"mmap of GPU object {offset // _PAGE}, which is mapped already")
             if size != item.size:
                 raise _error(errno.EINVAL, f"mmap of {size} bytes of an object of {item.size}")
-            # One page behind every buffer stays unmapped for the GPU, as KGSL's guard page does.
-            address: int = FileIOInterface.anon_mmap(
-                0,
-                size + _PAGE,
-                mmap.PROT_READ | mmap.PROT_WRITE,
-                mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000),
-                0,
-            )
+            address = _anonymous(size + _PAGE)  # the last page stays unmapped for the GPU, as KGSL's guard
             item.buffer = self.gpu.memory.map(address, size)
             return address
 

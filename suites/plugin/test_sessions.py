@@ -139,7 +139,7 @@ def test_published(kernel_run):
 
 @pytest.mark.parametrize("mode", ["emulate", "off"])
 def test_published_kernel_runs_where_hazards_are_not_refused(run: Run, mode: str) -> None:
-    result = run("--qcom-hazards", mode, test=PUBLISHED)
+    result = run("--qcom-hazards", mode, "--qcom-update-baselines", test=PUBLISHED)
     result.assert_outcomes(passed=1)
 
 

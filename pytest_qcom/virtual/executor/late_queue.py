@@ -2,7 +2,7 @@
 
 An entry is an operation that has been issued: first it still has to read its sources (stage 0), then its
 result is on its way (stage 1). ``when`` is the wave's clock, in issue slots, of the next of both. Events take
-place in the order of their times, equal times in the order of issue. ``late_read`` and ``late_commit`` are
+place in the order of their times; at equal times sources are read first, then it is the order of issue. ``late_read`` and ``late_commit`` are
 the program's own: what an operation does, by number.
 """
 
@@ -69,6 +69,7 @@ scan:
   %i = phi i64 [ 0, %again ], [ %i1, %look ]
   %best = phi i64 [ 0, %again ], [ %best1, %look ]
   %min = phi i64 [ {NEVER}, %again ], [ %min1, %look ]
+  %was = phi i64 [ 0, %again ], [ %was1, %look ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %look, label %found
 look:
@@ -76,7 +77,16 @@ look:
   %e = getelementptr i8, ptr %queue, i64 %o
   %e.when = getelementptr i8, ptr %e, i64 16
   %when = load i64, ptr %e.when, align 8
-  %less = icmp slt i64 %when, %min
+  %lower = icmp slt i64 %when, %min
+  %ties = icmp eq i64 %when, %min
+  %e.look = getelementptr i8, ptr %e, i64 8
+  %look.stage = load i64, ptr %e.look, align 8
+  %unread = icmp eq i64 %look.stage, 0
+  %before = icmp ne i64 %was, 0
+  %first.read = and i1 %unread, %before
+  %ahead = and i1 %ties, %first.read
+  %less = or i1 %lower, %ahead
+  %was1 = select i1 %less, i64 %look.stage, i64 %was
   %min1 = select i1 %less, i64 %when, i64 %min
   %best1 = select i1 %less, i64 %i, i64 %best
   %i1 = add i64 %i, 1

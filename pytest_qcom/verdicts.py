@@ -1,0 +1,231 @@
+"""Verdicts of a device on published kernels against those of the virtual one, late results included.
+
+A row of a table of verdicts names a kernel by family and words, and says what the device did and how that was
+checked. :func:`verify` builds each row, runs it on the virtual device in hazards mode ``emulate`` with the
+same check at the same shape, and compares. A verdict agrees where both are ``correct`` or neither is: in what
+way a program without enough waits goes wrong depends on what else the device runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import csv
+import multiprocessing
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_qcom import conformance
+from pytest_qcom.analysis import hazards
+from pytest_qcom.analysis.findings import errors
+from pytest_qcom.devices import registry
+from pytest_qcom.errors import GpuFault, GpuHang, KernelError, QcomError
+from pytest_qcom.kernels.kernel import Build, Kernel
+from pytest_qcom.kernels.published import options_from_notes
+
+COLUMNS = ("id", "family", "config", "verdict")
+"""Columns that a table must have. ``m``, ``n``, ``k``, ``threads``, ``thread128`` and ``check`` count too."""
+VERDICTS = ("correct", "wrong", "hang", "wrong_or_hang")
+OURS = ("correct", "wrong", "hang")
+_PATTERNS = {"all_ones": "ones", "": "ones"}
+_MODE = "emulate"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A row and what came of it.
+
+    Attributes:
+        device: the device's verdict.
+        reason: why the row could not be built; empty if it was.
+        ours: the virtual device's verdict with the row's check; ``detail`` says more.
+        random: the same with random inputs.
+        findings: how many hazards of which rule the program has.
+        explanation: of a disagreement.
+    """
+
+    id: str
+    family: str
+    config: str
+    check: str
+    device: str
+    kernel: str = ""
+    reason: str = ""
+    ours: str = ""
+    detail: str = ""
+    random: str = ""
+    findings: Mapping[str, int] | None = None
+    symptom: str = ""
+    explanation: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Both are correct, or neither is."""
+        return not self.reason and (self.ours == "correct") == (self.device == "correct")
+
+    @property
+    def false_alarm(self) -> bool:
+        """Correct on the device, but not here."""
+        return not self.reason and self.device == "correct" and self.ours != "correct"
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of a table.
+
+    Raises:
+        KernelError: no readable file, a column that is missing, an unknown verdict.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            table = csv.DictReader(file)
+            rows = [{name: value or "" for name, value in row.items() if name} for row in table]
+            columns = table.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise KernelError(f"table {path}: not readable ({error}); name a CSV file of verdicts") from error
+    missing = [name for name in COLUMNS if name not in columns]
+    if missing:
+        raise KernelError(f"table {path} lacks the column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
+    return rows
+
+
+def verify(rows: Sequence[Mapping[str, str]], jobs: int | None = None) -> list[Judged]:
+    """Judges all rows, in their order.
+
+    Args:
+        jobs: processes; by default one for each processor that this one may use.
+    """
+    count = min(jobs or len(os.sched_getaffinity(0)), max(1, len(rows)))
+    if count == 1:
+        return [judge(row) for row in rows]
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(judge, map(dict, rows)))
+
+
+def judge(row: Mapping[str, str]) -> Judged:
+    """What a row's kernel does here."""
+    check = row.get("check", "")
+    plain: dict[str, Any] = {
+        "id": row["id"],
+        "family": row["family"],
+        "config": row["config"],
+        "check": check,
+        "device": row["verdict"],
+        "symptom": row.get("symptom", ""),
+    }
+    if row["verdict"] not in VERDICTS:
+        return Judged(**plain, reason=f"verdict {row['verdict']!r} says nothing about the output")
+    try:
+        kernel, options = options_from_notes(row["family"], row["config"], row)
+        build = kernel.build(options)
+    except QcomError as error:
+        return Judged(**plain, reason=str(error))
+    pattern = _PATTERNS.get(check, "")
+    ours, detail = _run(kernel, options, pattern if pattern in kernel.patterns else "")
+    chance, _ = _run(kernel, options, "") if pattern in kernel.patterns else (ours, detail)
+    judged = Judged(
+        **plain, kernel=kernel.name, ours=ours, detail=detail, random=chance, findings=_findings(build)
+    )
+    if judged.agrees:
+        return judged
+    return Judged(**{**_fields(judged), "explanation": _explanation(judged)})
+
+
+def _fields(judged: Judged) -> dict[str, Any]:
+    return {name: getattr(judged, name) for name in judged.__slots__}
+
+
+def _run(kernel: Kernel, options: Any, pattern: str) -> tuple[str, str]:
+    """(verdict, what was seen) of one launch."""
+    with registry.find("virtual", Path.cwd()).open(_MODE) as device:
+        try:
+            run = conformance.prepare(device, kernel, options, np.random.default_rng(0), pattern)
+            run.launch()
+        except GpuHang as error:
+            return "hang", str(error)
+        except GpuFault as error:
+            return "wrong", str(error)
+        outcome = run.compare()
+    return ("correct" if outcome.ok else "wrong"), str(outcome)
+
+
+def _findings(build: Build) -> dict[str, int]:
+    found = hazards.lint(
+        build.program,
+        fregs=build.fregs,
+        hregs=build.hregs,
+        merged=build.merged,
+        thread128=build.thread128,
+    )
+    return dict(collections.Counter(finding.rule.name for finding in errors(found)))
+
+
+def _explanation(judged: Judged) -> str:
+    """Why the verdicts may differ, from what is known of the program."""
+    if judged.ours != "correct":
+        return (
+            "something is late here that was in time on the device: a latency or a queue is modelled too long"
+        )
+    if not judged.findings:
+        return "the program built here has no hazard: what failed is not in it, or is of no modelled kind"
+    if judged.random != "correct":
+        return (
+            "wrong here too, but not on this check: what is late was sampled within the images or multiplied "
+            "before, so constant inputs give the same; on the device something else was in those registers, "
+            "such as what an earlier program left"
+        )
+    return "its hazards have no effect here: waits are long enough for the modelled latencies of a lone wave"
+
+
+def facts(judged: Sequence[Judged]) -> dict[str, Any]:
+    """The figures of a table, and all rows, as plain data."""
+    built = [row for row in judged if not row.reason]
+    return {
+        "built": len(built),
+        "not_built": len(judged) - len(built),
+        "agree": sum(row.agrees for row in built),
+        "agree_share": sum(row.agrees for row in built) / len(built) if built else None,
+        "false_alarms": sum(row.false_alarm for row in built),
+        "confusion": {
+            device: {ours: sum(r.device == device and r.ours == ours for r in built) for ours in OURS}
+            for device in VERDICTS
+        },
+        "random": {ours: sum(row.random == ours for row in built) for ours in OURS},
+        "rows": [{**asdict(row), "built": not row.reason, "agree": row.agrees} for row in judged],
+    }
+
+
+def lines(judged: Sequence[Judged]) -> list[str]:
+    """The same as text."""
+    found = facts(judged)
+    text = [
+        f"{'device':>14} | {'correct here':>12} {'wrong here':>10} {'hang here':>9} | random inputs wrong"
+    ]
+    for device in VERDICTS:
+        counts = found["confusion"][device]
+        if sum(counts.values()):
+            rows = [row for row in judged if not row.reason and row.device == device]
+            missed = sum(row.random != "correct" for row in rows)
+            text.append(
+                f"{device:>14} | {counts['correct']:>12} {counts['wrong']:>10} {counts['hang']:>9} | "
+                f"{missed} of {len(rows)}"
+            )
+    share = found["agree_share"]
+    text.append(
+        f"{found['built']} rows built, {found['agree']} agree"
+        + (f" ({share:.1%})" if share is not None else "")
+        + f", {found['false_alarms']} false alarms, {found['not_built']} not built"
+    )
+    for row in judged:
+        if not row.reason and not row.agrees:
+            symptom = f" ({row.symptom})" if row.symptom else ""
+            text.append(
+                f"{row.id} {row.family} {row.config}: {row.device} on the device{symptom}, {row.ours}"
+            )
+            text.append(f"    {row.explanation}; {row.detail}; random: {row.random}")
+    text += [f"{row.id} {row.family} {row.config}: not built: {row.reason}" for row in judged if row.reason]
+    return text
