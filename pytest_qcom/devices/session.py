@@ -107,14 +107,13 @@ def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str
 def _default_device() -> Iterator[None]:
     """Makes QCOM tinygrad's default, whether it is imported yet or not."""
     before = os.environ.get("DEV")
-    target = before if before and _names_qcom(before) else TARGET
     helpers = sys.modules.get("tinygrad.helpers")
-    os.environ["DEV"] = target
+    os.environ["DEV"] = _qcom_first(before or "")
     value = None
     if helpers is not None:
         value = helpers.DEV.value
         if not any(entry.device == "QCOM" for entry in value):
-            helpers.DEV.value = target
+            helpers.DEV.value = _qcom_first(";".join(map(repr, value)))
     try:
         yield
     finally:
@@ -126,10 +125,17 @@ def _default_device() -> Iterator[None]:
             helpers.DEV.value = value
 
 
-def _names_qcom(targets: str) -> bool:
-    """Whether a ``DEV`` setting names QCOM first: ``[INTERFACE+]DEVICE[:RENDERER[:ARCH]];...``."""
-    first = targets.split(";")[0].rpartition("+")[2]
-    return first.split(":")[0].upper() == "QCOM"
+def _qcom_first(targets: str) -> str:
+    """A ``DEV`` setting (``[INTERFACE+]DEVICE[:RENDERER[:ARCH]];...``), its QCOM target or ours in front."""
+    named = [(_device(target), target) for target in targets.split(";")]
+    own = [target for device, target in named if device == "QCOM"]
+    return ";".join(
+        [*(own[:1] or [TARGET]), *(target for device, target in named if device not in ("QCOM", ""))]
+    )
+
+
+def _device(target: str) -> str:
+    return target.rpartition("+")[2].split(":")[0].upper()
 
 
 @contextlib.contextmanager

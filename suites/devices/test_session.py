@@ -68,19 +68,21 @@ def test_a_device_behind_ssh_is_not_built_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "names"),
+    ("setting", "target"),
     [
-        ("QCOM", True),
-        ("QCOM:IR3", True),
-        ("qcom:ir3:a630", True),
-        ("MOCKKGSL:0+QCOM", True),
-        ("CPU;QCOM", False),
-        ("CPU", False),
-        ("", False),
+        ("QCOM", "QCOM"),
+        ("QCOM:IR3", "QCOM:IR3"),
+        ("qcom:ir3:a630", "qcom:ir3:a630"),
+        ("MOCKKGSL:0+QCOM", "MOCKKGSL:0+QCOM"),
+        ("QCOM:IR3;CPU:LLVM", "QCOM:IR3;CPU:LLVM"),
+        ("CPU:LLVM;QCOM", "QCOM;CPU:LLVM"),
+        ("CPU", "QCOM:IR3;CPU"),
+        (":LLVM", "QCOM:IR3"),
+        ("", "QCOM:IR3"),
     ],
 )
-def test_settings_that_name_a_qcom_target(setting: str, names: bool) -> None:
-    assert session._names_qcom(setting) == names
+def test_settings_keep_what_they_say_of_each_device(setting: str, target: str) -> None:
+    assert session._qcom_first(setting) == target
 
 
 SCRIPT = """
@@ -115,10 +117,10 @@ print(DEV, os.environ.get("DEV"))
 
 
 def test_tinygrad_imported_before_or_within() -> None:
-    first = "QCOM QCOM:IR3 [3.0, 6.0]\n"
-    assert python(INSIDE, DEV="CPU") == first + "QCOM:IR3 CPU\n"
-    assert python(INSIDE, "import tinygrad", DEV="CPU") == first + "CPU CPU\n"
-    assert python(INSIDE, "import tinygrad") == first + " None\n"
+    first = "QCOM QCOM:IR3{} [3.0, 6.0]\n"
+    assert python(INSIDE, DEV="CPU") == first.format(";CPU") + "QCOM:IR3;CPU CPU\n"
+    assert python(INSIDE, "import tinygrad", DEV="CPU") == first.format(";CPU") + "CPU CPU\n"
+    assert python(INSIDE, "import tinygrad") == first.format("") + " None\n"
 
 
 TWICE = """

@@ -86,7 +86,16 @@ def test_profiling(tmp_path: Path) -> None:
     assert all(event.en > event.st for event in ranges)
 
 
-@pytest.mark.parametrize(("target", "default"), [("", "QCOM:IR3"), ("CPU", "QCOM:IR3"), ("QCOM", "QCOM")])
+@pytest.mark.parametrize(
+    ("target", "default"),
+    [
+        ("", "QCOM:IR3"),
+        ("CPU", "QCOM:IR3;CPU"),
+        ("QCOM", "QCOM"),
+        ("QCOM:IR3;CPU:LLVM", "QCOM:IR3;CPU:LLVM"),
+        ("CPU:LLVM;QCOM", "QCOM;CPU:LLVM"),
+    ],
+)
 def test_the_default_device(tmp_path: Path, target: str, default: str) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys; from tinygrad.helpers import DEV; print(DEV, sys.argv, __name__)\n")
