@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pytest_qcom.errors import DecodeError, QcomError
+from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.decoder import decode
 from pytest_qcom.isa.table import OPS
 from pytest_qcom.virtual.dispatch import Format
@@ -33,6 +35,15 @@ def _program(draw: random.Random) -> bytes:
             word = word & ~0xFFFFFFFF | draw.randrange(-8, 8) & 0xFFFFFFFF
         words.append(word)
     return struct.pack(f"<{len(words) + 1}Q", *words, END)
+
+
+def test_found_a_special_function_right_behind_arithmetic(cache_dir: Path) -> None:
+    """Where results are late, the arithmetic's chunk loop was never closed."""
+    a = Assembler()
+    a.parse("add.u r40.x, r0.x, 1\nrcp r41.x, r0.x\nsct.f16f16 (even)hr0.x, hr10.w, hr0.x, hr22.w, hr54.w")
+    a.emit("end")
+    executor = Executor(cache_dir=cache_dir, late=lambda dispatch: True)
+    assert executor.run(launch(a.program()), Memory()).instructions == 4
 
 
 @pytest.mark.parametrize("seed", range(4))
