@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="qcom", description=__doc__.partition("\n")[0])
+    top = argparse.ArgumentParser(prog="qcom", description="Kernels and programs for the Adreno 630.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, command, text, add in COMMANDS:
         sub = commands.add_parser(name, help=text, description=text)
@@ -61,6 +61,14 @@ def parser() -> argparse.ArgumentParser:
         add(sub)
         sub.set_defaults(command=command)
     return top
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1; the name is part of argparse's message."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 def _kernel_arguments(sub: argparse.ArgumentParser) -> None:
@@ -87,7 +95,7 @@ def _run_arguments(sub: argparse.ArgumentParser) -> None:
     _kernel_arguments(sub)
     _device_arguments(sub)
     sub.add_argument("--seed", type=integer, default=0, help="of the random inputs")
-    sub.add_argument("--rounds", type=int, default=1, help="launches that are timed")
+    sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
 
 
 def _exec_arguments(sub: argparse.ArgumentParser) -> None:
@@ -111,7 +119,7 @@ def _import_arguments(sub: argparse.ArgumentParser) -> None:
 
 def _verdict_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("table", type=Path, metavar="CSV", help="a table of a device's verdicts")
-    sub.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
+    sub.add_argument("--jobs", type=positive, metavar="N", help="processes (default: one for each processor)")
 
 
 def _no_arguments(sub: argparse.ArgumentParser) -> None:
@@ -135,9 +143,12 @@ def program_of(options: argparse.Namespace) -> tuple[Program, Mapping[str, Any]]
     """The program that a command line names, and how it is launched: footprints, merged, thread128.
 
     Raises:
-        KernelError: neither a kernel nor a file that is readable.
+        KernelError: neither a kernel nor a file that is readable, or both.
         EnvelopeError, DecodeError, EncodeError: a file that is no binary, or text that is no program.
     """
+    file = options.binary or options.text
+    if file is not None and (options.kernel is not None or options.case is not None):
+        raise KernelError(f"file {file} and a kernel or case: it is one or the other; leave one out")
     if options.binary is not None:
         from pytest_qcom import envelope
         from pytest_qcom.isa.program import Program
@@ -163,6 +174,13 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise KernelError(f"file {path}: not readable ({error.strerror}); name an existing file") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise KernelError(f"file {path}: cannot be written ({error.strerror}); name another") from error
 
 
 def list_kernels(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
@@ -235,7 +253,7 @@ def assemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     image = program.encode()
     words = [f"{int.from_bytes(image[at : at + 8], 'little'):016x}" for at in range(0, len(image), 8)]
     if options.output is not None:
-        options.output.write_bytes(image)
+        _write(options.output, image)
         return {"bytes": len(image), "output": str(options.output), **launch}, [f"{len(image)} bytes"], 0
     return {"words": words, **launch}, words, 0
 

@@ -45,10 +45,11 @@ def read(path: Path) -> list[Row]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
+            names = reader.fieldnames or ()  # none in an empty file; asked for while it is open
             rows: list[Row] = list(reader)
     except (OSError, ValueError, csv.Error) as error:
         raise BaselineError(f"measurements {path}: not readable ({error}); name a CSV file") from error
-    missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+    missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise BaselineError(
             f"measurements {path}: no column {', '.join(missing)}; the columns are {', '.join(COLUMNS)}"

@@ -149,12 +149,23 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
         ),
         (["disasm", "--binary", "/dev/null"], "qcom: "),
         (["exec", "/none.py"], "qcom: exec /none.py: no such file; "),
+        (["disasm", "alu_peak", "--binary", "/none"], "qcom: file /none and a kernel"),
+        (["lint", "--case", "gemm", "--text", "/none"], "qcom: file /none and a kernel"),
+        (["asm", "alu_peak", "--output", "/none/image"], "qcom: file /none/image: cannot be written"),
         (["import", "/none.csv", "--device", "tc3"], "qcom: measurements /none.csv: not readable ("),
+        (["import", "/dev/null", "--device", "tc3"], "qcom: measurements /dev/null: no column id, family, "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_input_is_one_line(refusal: Callable[..., str], arguments: list[str], words: str) -> None:
     assert refusal(*arguments).startswith(words)
+
+
+@pytest.mark.parametrize("rounds", ["0", "-3", "many"])
+def test_a_number_of_rounds_that_times_nothing(rounds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["run", *SMALL, "--rounds", rounds])
+    assert f"argument --rounds: invalid positive value: '{rounds}'" in capsys.readouterr().err
 
 
 def test_broken_assembly_text(tmp_path: Path, refusal: Callable[..., str]) -> None:
