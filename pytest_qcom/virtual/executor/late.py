@@ -44,7 +44,7 @@ from pytest_qcom.virtual.executor.llvm_builder import Value
 from pytest_qcom.virtual.executor.target import Host
 from pytest_qcom.virtual.executor.translate import Translation, Translator, registers
 
-SOURCE_LEAD = 2
+SOURCE_LEAD = 0
 """Slots from the issue of an asynchronous instruction to the reading of its sources. Fitted to published
 verdicts: a coordinate one slot before its sample is seen, one right before it is not."""
 _VEC4_FIBERS = 8
@@ -184,6 +184,8 @@ class _Late(Translator):
         merged = self.layout.merged
         touched = {*dataflow.reads(instr, merged), *dataflow.writes(instr, merged)}
         relative = any(o.kind is Kind.REL_GPR for o in (*instr.srcs, instr.dst) if o is not None)
+        if _asynchronous(instr):  # reads nothing now
+            return
         if relative or not touched.isdisjoint(self._tracked):
             self._tick()
             self._late_call("late_poll", 0)
