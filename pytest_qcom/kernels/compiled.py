@@ -75,7 +75,7 @@ def compile_matmul(n: int, dtype: str = "float32") -> Compiled:
     words = struct.unpack(f"<{len(immediates) // 4}I", immediates)
     return Compiled(
         n=n,
-        program=_as_launched(Program.decode(image[: variant.info.size])),
+        program=as_launched(Program.decode(image[: variant.info.size])),
         constants=tuple(enumerate(words)),
         groups=_three(built.arg.global_size),
         local=_three(built.arg.local_size),
@@ -91,7 +91,7 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _as_launched(program: Program) -> Program:
+def as_launched(program: Program) -> Program:
     """The program with r48.x to r48.z, where Mesa has the group ids, read from where a CL launch has them."""
     first = Reg.parse(GROUP_X).num
 
