@@ -6,11 +6,12 @@ through it, or written where only some fibers run. Rules: Mesa, ``ir3_reconverge
 
 from __future__ import annotations
 
-from pytest_qcom.analysis import findings
+from pytest_qcom.analysis import findings, values
 from pytest_qcom.analysis.context import Context
 from pytest_qcom.analysis.findings import Finding
 from pytest_qcom.analysis.graph import flow
 from pytest_qcom.analysis.storage import SHARED
+from pytest_qcom.analysis.values import Move, Names, differing, exits
 from pytest_qcom.isa.access import parallel
 from pytest_qcom.isa.instruction import Atomic, FiberId, Flow, Shuffle
 
@@ -22,11 +23,20 @@ def divergence(context: Context, preset: int) -> list[Finding]:
     if not any(flow(instr) in _PARTING for instr in context.program.instrs):
         return []
     joins = _post_dominators(context)
+    found = _findings(context, preset, joins, None)
+    # Names of values tell apart what parted fibers wrote differently; most programs need none.
+    return _findings(context, preset, joins, exits(context)) if found else []
+
+
+def _findings(
+    context: Context, preset: int, joins: list[int | None], names: list[Names] | None
+) -> list[Finding]:
     branches: set[int] = set()
     while True:  # a divergent region makes what it writes divergent, and so maybe further branches
         regions = {node: _region(context, node, joins[node]) for node in branches}
         within = set().union(*regions.values()) if regions else set()
-        more = _divergent_branches(context, preset & ~SHARED, within)
+        met = None if names is None else _met(context, regions, joins, names)
+        more = _divergent_branches(context, preset & ~SHARED, within, met)
         if more <= branches:
             break
         branches |= more
@@ -35,6 +45,23 @@ def divergence(context: Context, preset: int) -> list[Finding]:
         for finding in (*_barriers(context, node, regions[node]), *_join(context, node, joins[node])):
             found.setdefault((finding.rule.name, finding.consumer.index), finding)
     return list(found.values())
+
+
+def _met(
+    context: Context, regions: dict[int, set[int]], joins: list[int | None], names: list[Names]
+) -> dict[int, int]:
+    """The cells that differ between fibers at the start of a node because they came from different ones."""
+    met: dict[int, int] = {}
+    for branch, region in regions.items():
+        for node in (*region, joins[branch]):
+            if node is None:
+                continue
+            before = context.graph.nodes[node].predecessors
+            if node not in region:
+                before = tuple(other for other in before if other in region or other == branch)
+            for cell in differing([names[other] for other in before]):
+                met[node] = met.get(node, 0) | 1 << cell
+    return met
 
 
 def _post_dominators(context: Context) -> list[int | None]:
@@ -71,27 +98,31 @@ def _region(context: Context, node: int, join: int | None) -> set[int]:
     return region
 
 
-def _divergent_branches(context: Context, preset: int, within: set[int]) -> set[int]:
-    """Nodes that end in a branch on a divergent value, when the nodes ``within`` run divergently."""
+def _divergent_branches(
+    context: Context, preset: int, within: set[int], met: dict[int, int] | None
+) -> set[int]:
+    """Nodes that end in a branch on a divergent value, when the nodes ``within`` run divergently.
+
+    ``met``: what differs at the start of nodes, so that copies ``within`` need not count as divergent.
+    """
     nodes = context.graph.nodes
     entry = [0] * len(nodes)
     entry[0] = preset
     branches: set[int] = set()
-    moves: dict[int, tuple[tuple[int, int], ...]] = {}
+    known: dict[int, tuple[Move, ...] | None] = {}
     todo = list(reversed(context.order))
     while todo:
         position = todo.pop()
-        state = entry[position]
+        state = entry[position] | (met or {}).get(position, 0)
         for index in range(nodes[position].start, nodes[position].stop):
             step, instr = context.steps[index], context.program.instrs[index]
             own = isinstance(instr.op.effect, Atomic | Shuffle | FiberId)
-            if own or position in within:
-                state |= step.write_mask
-            elif len(step.writes) > 1 and parallel(instr):
-                if index not in moves:
-                    moves[index] = _moves(context, index)
-                state = _moved(state, moves[index])
-            elif step.read_mask & state:
+            if index not in known:
+                known[index] = values.moves(context, index)
+            moves = known[index]
+            if moves is not None and (met is not None or position not in within):
+                state = _moved(context, index, moves, state)
+            elif own or position in within or step.read_mask & state:
                 state |= step.write_mask
             else:
                 state &= ~step.write_mask
@@ -104,23 +135,15 @@ def _divergent_branches(context: Context, preset: int, within: set[int]) -> set[
     return branches
 
 
-def _moves(context: Context, index: int) -> tuple[tuple[int, int], ...]:
-    """The (cells read, cells written) of each value that a parallel move moves."""
-    step = context.steps[index]
-    reads: dict[int, int] = {}
-    for access in step.reads:
-        reads[access.element] = reads.get(access.element, 0) | context.storage.mask((access.reg,))
-    return tuple(
-        (reads.get(access.element, 0), context.storage.mask((access.reg,))) for access in step.writes
-    )
-
-
-def _moved(state: int, moves: tuple[tuple[int, int], ...]) -> int:
-    """The divergent cells behind a parallel move, all of whose sources are read before any is written."""
-    after = state
-    for read, written in moves:
-        after = after | written if read & state else after & ~written
-    return after
+def _moved(context: Context, index: int, moves: tuple[Move, ...], state: int) -> int:
+    """The divergent cells behind an instruction that only moves values."""
+    before = state
+    for move in moves:
+        if not parallel(context.program.instrs[index]):
+            before = state
+        written = sum(1 << cell for cell in move.cells)
+        state = state | written if any(before >> cell & 1 for cell in move.sources) else state & ~written
+    return state
 
 
 def _parts(context: Context, position: int, index: int) -> bool:

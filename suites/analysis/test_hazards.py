@@ -232,6 +232,17 @@ CASES = {
         "missing-join at #4 `nop` of #2 `br p0.x, #2`: goes on without the fibers that took the other way; "
         "fix: (jp) on #4",
     ),
+    "join behind equal moves": Case(  # both sides of the predication leave the same value, or not
+        "missing-join",
+        "cmps.s.eq p0.x, r0.x, 0\n(rpt5)nop\npredt\nmov.u32u32 r1.x, r48.x\npredf\nmov.u32u32 r1.x, 1\n"
+        "prede\n(rpt5)nop\ncmps.s.eq p0.x, r1.x, 0\n(rpt5)nop\nbr p0.x, #2\nmov.f32f32 r1.z, (1.0)\n"
+        "nop\nend",
+        "cmps.s.eq p0.x, r0.x, 0\n(rpt5)nop\npredt\nmov.u32u32 r1.x, r48.x\npredf\nmov.u32u32 r1.x, r48.x\n"
+        "prede\n(rpt5)nop\ncmps.s.eq p0.x, r1.x, 0\n(rpt5)nop\nbr p0.x, #2\nmov.f32f32 r1.z, (1.0)\n"
+        "nop\nend",
+        "missing-join at #12 `nop` of #10 `br p0.x, #2`: goes on without the fibers that took the other way; "
+        "fix: (jp) on #12",
+    ),
     "join behind a parallel move": Case(  # each value of it goes its own way
         "missing-join",
         "swz.u32u32 r2.x, r1.x, r0.x, r48.x\n(rpt5)nop\ncmps.s.eq p0.x, r2.x, 0\n(rpt5)nop\n"
