@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -120,6 +119,20 @@ def _import_arguments(sub: argparse.ArgumentParser) -> None:
 def _verdict_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("table", type=Path, metavar="CSV", help="a table of a device's verdicts")
     sub.add_argument("--jobs", type=positive, metavar="N", help="processes (default: one for each processor)")
+
+
+def _predict_arguments(sub: argparse.ArgumentParser) -> None:
+    _kernel_arguments(sub)
+    sub.add_argument("--trace", type=Path, metavar="FILE", help="write a timeline that Perfetto opens")
+    sub.add_argument("--plot", type=Path, metavar="FILE", help="draw the roofline (needs the extra 'plot')")
+
+
+def _timing_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("table", type=Path, metavar="CSV", help="a table of published measurements")
+    sub.add_argument(
+        "--cross-validate", action="store_true", help="fit a random half anew and judge it on the other one"
+    )
+    sub.add_argument("--seconds", type=float, default=300.0, help="how long that fit may take")
 
 
 def _no_arguments(sub: argparse.ArgumentParser) -> None:
@@ -280,35 +293,30 @@ def execute(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
 
 
 def predict(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
-    """How fast the virtual A630 runs a kernel, and how many waves are in flight."""
-    from pytest_qcom import conformance
-    from pytest_qcom.analysis.occupancy import occupancy
+    """What the cycle model says of a kernel: speed, waves, what limits it, the roof above it."""
+    from pytest_qcom import prediction
 
-    target = target_of(options)
-    build = target.build()
-    held = occupancy(
-        build.fregs,
-        build.hregs,
-        thread128=build.thread128,
-        fibers=math.prod(build.local),
-        branchstack=build.branchstack,
-        shared_bytes=build.shared_bytes,
-        merged=build.merged,
-    )
-    entry = registry.find(DEFAULT_DEVICE, Path.cwd())
-    with entry.open("off") as device:
-        seconds = conformance.seconds(device, target.kernel, target.options)
-    facts = {
-        "kernel": target.key,
-        "model": entry.mode,
-        "device_seconds": seconds,
-        "unit": target.kernel.unit,
-        "speed": build.work / seconds,
-        "waves": held.waves,
-        "wave_fibers": held.wave_fibers,
-        "limited_by": held.limiter.value,
-    }
-    return facts, [f"{name}: {value}" for name, value in facts.items()], 0
+    found = prediction.predict(target_of(options))
+    if options.trace is not None:
+        prediction.write_trace(found, options.trace)
+    if options.plot is not None:
+        prediction.plot(found, options.plot)
+    facts = found.facts()
+    return facts, prediction.lines(facts), 0
+
+
+def verify_timing(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """Measured speeds of published kernels against those of the cycle model."""
+    from pytest_qcom import calibration, timings
+
+    table = timings.read(options.table)
+    facts = timings.verify(table)
+    lines = timings.lines(facts)
+    if options.cross_validate:
+        rows = [row for row in timings.rows(table) if isinstance(row, timings.Row)]
+        facts["cross_validation"] = calibration.cross_validate(rows, options.seconds)
+        lines.append(f"cross validation: {json.dumps(facts['cross_validation'])}")
+    return facts, lines, 0
 
 
 def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
@@ -343,8 +351,9 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("disasm", disassemble, "the text of a program", _code_arguments),
     ("asm", assemble, "the instruction words of a program", _asm_arguments),
     ("lint", lint, "the hazards of a program", _code_arguments),
-    ("predict", predict, "how fast the virtual A630 runs a kernel", _kernel_arguments),
+    ("predict", predict, "how fast the A630 runs a kernel, by the cycle model", _predict_arguments),
     ("import", import_baselines, "make published measurements the baseline of a device", _import_arguments),
+    ("verify-timing", verify_timing, "measured speeds against the cycle model's", _timing_arguments),
     ("verify-verdicts", verify_verdicts, "a device's verdicts against those here", _verdict_arguments),
     ("exec", execute, "run a tinygrad program on a device", _exec_arguments),
 )

@@ -1,11 +1,7 @@
 """A cycle model of a launch: waves, issue, ALU, texture pipe, stores, waits hidden by other waves.
 
-One shader processor is simulated with its resident waves. A wave issues in order; a partition issues one
-instruction at a time, of whichever of its waves could go first; its ALU is busy for every repeat, longer for
-full registers in THREAD128. A sample takes the partition while it hands its coordinates over, then queues in
-the processor's texture pipe, which serves distinct texels of a quad at a steady rate; (sy) waits for the last
-result, (ss) until the pipes have taken their sources. Waves that end are followed by the next ones. Two
-rounds of waves and two lengths of the longest loop are simulated, and the rest extrapolated.
+One shader processor is simulated with its resident waves (:mod:`.processor`); here stands what an instruction
+costs there. Two rounds of waves and two lengths of the longest loop are simulated, the rest is extrapolated.
 
 The few constants that no source gives are fitted to published measurements by
 ``suites/analysis/fit_cycles.py``; they stand in :class:`Constants`.
@@ -13,61 +9,62 @@ The few constants that no source gives are fitted to published measurements by
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pytest_qcom.analysis.occupancy import of_launch, waves_of
+from pytest_qcom.analysis.processor import Event, Job, Pipe, Processor
 from pytest_qcom.analysis.timing import is_full
 from pytest_qcom.analysis.trace import Steering, Trace, trace
 from pytest_qcom.chip import A630, Chip
-from pytest_qcom.isa.instruction import Instr, Load, Sample, Shuffle, Space, Store, Sync
+from pytest_qcom.isa.instruction import Instr, Kind, Load, Sample, Shuffle, Space, Store, Sync
 from pytest_qcom.isa.program import Program
 
 MODE = "model: cycle"
 
-_WINDOW = 1600  # instructions of a loop after which it is taken to be steady
-_BOUND = 0.85  # share of the time from which on a busy pipe is what limits
+_MAD = "fff"  # classes of the sources of a float multiply-add
+_WINDOW = 700  # instructions of a loop after which it is taken to be steady
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What is fitted, for one shader processor.
-
-    Fitted to the 79 published rows whose kernels could be built, all families with the same constants. Not
-    explained yet: texture bandwidth at 16 and 20 samples a wait, float32 kernels of scalar MADs.
+    """What no source gives, for one shader processor; fitted with all families together.
 
     Attributes:
-        texels: distinct texels that the texture pipe serves a cycle.
-        sample: least cycles of the texture pipe for a sample of a 64-fiber wave.
-        coordinates: cycles that a sample of a 64-fiber wave takes the partition to hand over coordinates.
+        hold64: cycles for which a sample of 64 fibers holds its partition in THREAD64 mode.
+        hold128: the same of 128 fibers in THREAD128 mode; fewer active fibers, fewer cycles.
+        queue: cycles of work that the texture pipe takes in advance.
+        line: cycles of the texture pipe for each run of eight texels of a row, beyond the texels' own.
         texture_latency: cycles from a sample's service to its result.
         store_bytes: bytes a cycle of the store path.
-        memory_latency: cycles from a load's service to its result.
-        full: cycles of an ALU instruction on full registers of a 128-fiber wave, a repeat.
-        word: cycles that an instruction word takes the issue of its partition.
+        mad_three, mad_two: cycles of a full mad of 128 fibers that reads three different registers, or two.
+        sources: least cycles of an instruction, repeats included, that reads three different registers.
+        idle: share of the slots of a repeated nop in which no other wave of the partition issues.
         turn: cycles until a wave may issue again, beyond those that its instruction takes.
-        miss: the same as ``word`` where the instruction cache does not hold the program.
-        start: cycles before the first instruction of a wave.
+        miss: cycles of its partition that an instruction costs in a loop beyond the instruction cache.
     """
 
-    texels: float = 20.0
-    sample: float = 2.4
-    coordinates: float = 3.25
-    texture_latency: float = 85.0
-    store_bytes: float = 12.0
-    memory_latency: float = 180.0
-    full: float = 2.1
-    word: float = 1.25
+    hold64: float = 0.74
+    hold128: float = 6.5
+    queue: float = 23.7
+    line: float = 0.027
+    texture_latency: float = 110.0
+    store_bytes: float = 16.2
+    mad_three: float = 2.1
+    mad_two: float = 1.48
+    sources: float = 4.0
+    idle: float = 0.5
     turn: float = 2.0
-    miss: float = 3.75
-    start: float = 100.0
+    miss: float = 0.7
 
 
 DEFAULT = Constants()
+START = 100.0
+"""Cycles from a wave's launch to its first instruction; assumed: no published figure shows it."""
+_WAYS = 4  # of the instruction cache, assumed: a loop thrashes all of it when it is this part too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +75,34 @@ class Estimate:
         seconds, cycles: duration of the launch.
         waves: resident waves of a shader processor.
         busy: share of the time for which each pipe of a processor works: ``alu``, ``texture``, ``store``.
-        limiter: the pipe that binds, ``sync`` where none does.
+        loop: instructions of the longest loop; of the whole path where there is none.
+        events: what one processor issued, if that was asked for.
     """
 
     seconds: float
     cycles: float
     waves: int
     busy: dict[str, float]
-    limiter: str
+    loop: int = 0
+    events: Sequence[Event] = field(default=(), repr=False)
 
 
-Job = tuple[int, float, float, bool, bool, float]
-"""An instruction as simulated: pipe, cycles of it, cycles until the wave's next, (ss), (sy), latency."""
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Factors on what things cost, to see what a launch is bound by.
 
-_PIPES = 5
-_ALU, _TEXTURE, _MEMORY, _LOCAL, _IDLE = range(_PIPES)
+    Attributes:
+        alu, store, latency, miss: of ALU work, stores, latency of results, instruction cache misses.
+        textures: of samples from a texture, by its number.
+        waves: of resident waves.
+    """
+
+    alu: float = 1.0
+    store: float = 1.0
+    latency: float = 1.0
+    miss: float = 1.0
+    waves: int = 1
+    textures: Mapping[int, float] = field(default_factory=dict)
 
 
 def estimate(
@@ -108,45 +118,66 @@ def estimate(
 
 
 def simulate(
-    launch: Steering, program: Program, path: Trace, constants: Constants = DEFAULT, chip: Chip = A630
+    launch: Steering,
+    program: Program,
+    path: Trace,
+    constants: Constants = DEFAULT,
+    chip: Chip = A630,
+    scale: Scale | None = None,
+    events: bool = False,
 ) -> Estimate:
     """The same for a path that is known already."""
-    total = waves_of(launch, chip)
+    scale = scale or Scale()
     processors, partitions = chip.cores.shader_processors.value, chip.cores.issue_partitions.value
-    share = math.ceil(total / processors)
-    resident = min(of_launch(launch, chip).waves, share)
-    made = {
-        index: _job(program.instrs[index], index, launch.thread128, path.active, path, constants, chip)
-        for index in set(path.path)
-    }
-    cached = chip.memories.instruction_cache.value // chip.code.bytes_per_instruction.value
-    word = constants.word if len(program.instrs) <= cached else constants.miss
-    constants = replace(constants, word=word)
+    share = max(1, math.ceil(waves_of(launch, chip) / processors))
+    resident = min(of_launch(launch, chip).waves * scale.waves, share)
+    loop = max((before - after + 1 for before, after in pairwise(path.path) if after <= before), default=0)
+    loop = loop or len(path.path)  # the waves themselves are the laps
+    costs = _Costs(launch.thread128, path, loop, constants, scale, chip)
+    made = {index: costs.job(program.instrs[index], index) for index in set(path.path)}
+    machine = _Machine(resident, share, partitions, constants)
     heads = _laps(path.path)
     short = math.ceil(_WINDOW / (heads[1] - heads[0])) if len(heads) > 1 else 0
     if len(heads) <= 2 * short:
-        cycles, busy = _launch([made[index] for index in path.path], resident, share, partitions, constants)
+        cycles, busy = machine.launch([made[index] for index in path.path])
     else:  # the loop is steady by now: two lengths give its pace
-        before, _ = _launch(_cut(path.path, heads, short, made), resident, share, partitions, constants)
-        cycles, busy = _launch(
-            _cut(path.path, heads, 2 * short, made), resident, share, partitions, constants
-        )
+        before, _ = machine.launch(_cut(path.path, heads, short, made))
+        cycles, busy = machine.launch(_cut(path.path, heads, 2 * short, made))
         cycles += (len(heads) - 2 * short) * (cycles - before) / short
-    pipe = max(busy, key=lambda name: busy[name])
-    limiter = pipe if busy[pipe] > _BOUND else "sync"
-    return Estimate(cycles / chip.clocks.top.value, cycles, resident, busy, limiter)
+    found: list[Event] = []
+    if events:
+        jobs = [made[index] for index in path.path] if len(heads) <= 2 else _cut(path.path, heads, 2, made)
+        machine.processor().run(jobs, resident, START, found)
+    return Estimate(cycles / chip.clocks.top.value, cycles, resident, busy, loop, found)
 
 
-def _launch(
-    jobs: Sequence[Job], resident: int, share: int, partitions: int, constants: Constants
-) -> tuple[float, dict[str, float]]:
-    """Cycles of ``share`` waves on a processor, and for which share of them each pipe works."""
-    first, busy = _run(jobs, resident, resident, partitions, constants)
-    if share <= resident:
-        return first, {name: amount / first for name, amount in busy.items()}
-    both, busy = _run(jobs, resident, 2 * resident, partitions, constants)
-    cycles = first + (share / resident - 1) * (both - first)
-    return cycles, {name: amount / both for name, amount in busy.items()}
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """A processor and the waves that it is dealt."""
+
+    resident: int
+    share: int
+    partitions: int
+    constants: Constants
+
+    def processor(self) -> Processor:
+        return Processor(self.resident, self.partitions, self.constants.turn, self.constants.queue)
+
+    def launch(self, jobs: Sequence[Job]) -> tuple[float, dict[str, float]]:
+        """Cycles of all waves, and for which share of them each pipe works."""
+        processor = self.processor()
+        first = cycles = processor.run(jobs, self.resident, START)
+        total = first
+        if self.share > self.resident:
+            processor = self.processor()
+            cycles = processor.run(jobs, 2 * self.resident, START)
+            total = first + (self.share / self.resident - 1) * (cycles - first)
+        busy = processor.busy
+        return total, {
+            "alu": busy[Pipe.ALU] / self.partitions / cycles,
+            "texture": busy[Pipe.TEXTURE] / cycles,
+            "store": busy[Pipe.MEMORY] / cycles,
+        }
 
 
 def _laps(path: Sequence[int]) -> list[int]:
@@ -164,120 +195,77 @@ def _cut(path: Sequence[int], heads: Sequence[int], laps: int, made: dict[int, J
     return [made[index] for index in kept]
 
 
-def _job(
-    instr: Instr, index: int, thread128: bool, active: int, path: Trace, constants: Constants, chip: Chip
-) -> Job:
-    effect, double = instr.op.effect, active / chip.waves.fibers.value
-    if isinstance(effect, Sample):
-        cycles = max(path.texels.get(index, 0.0) / constants.texels, constants.sample * double)
-        return _TEXTURE, cycles, constants.coordinates * double, instr.ss, instr.sy, constants.texture_latency
-    if isinstance(effect, Load | Store):
-        local = effect.space is Space.LOCAL
-        amount = instr.get("count", 1) * (chip.waves.fibers.value * double) * (2 if _half(instr) else 4)
-        latency = 0.0 if isinstance(effect, Store) else constants.memory_latency
-        if local:
-            return _LOCAL, amount / 64, 1.0, instr.ss, instr.sy, float(chip.latencies.local.value)
-        return _MEMORY, amount / constants.store_bytes, 1.0, instr.ss, instr.sy, latency
-    if instr.op.sync is Sync.SS or isinstance(effect, Shuffle):
-        width = chip.waves.fibers.value * double / chip.rates.sfu_lanes.value
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """What the instructions of a launch cost."""
+
+    thread128: bool
+    path: Trace
+    loop: int
+    constants: Constants
+    scale: Scale
+    chip: Chip
+
+    def job(self, instr: Instr, index: int) -> Job:
+        """An instruction as the processor sees it."""
+        effect, miss = instr.op.effect, self._miss()
+        word = 1.0 + miss
+        if isinstance(effect, Sample):
+            pipe, work, hold, gap, latency = self._sample(instr, index)
+        elif isinstance(effect, Load | Store):
+            pipe, work, hold, gap, latency = self._memory(instr, effect)
+        elif instr.op.sync is Sync.SS or isinstance(effect, Shuffle):
+            width = self.path.active / self.chip.rates.sfu_lanes.value
+            pipe, work, hold = Pipe.LOCAL, width * (1 + instr.rpt), 0.0
+            gap, latency = 1.0 + instr.rpt, float(self.chip.latencies.alu.value)
+        elif instr.op.cat in (1, 2, 3):
+            busy = self.alu(instr) * self.scale.alu
+            pipe, work, hold, gap, latency = Pipe.ALU, busy + miss, 0.0, busy + instr.nop + miss, 0.0
+        else:
+            word += self.constants.idle * instr.rpt
+            pipe, work, hold, gap, latency = Pipe.IDLE, 0.0, 0.0, 1.0 + instr.rpt + instr.nop, 0.0
+        latency *= self.scale.latency
+        return Job(pipe, work, hold, gap, latency, word, instr.ss, instr.sy, index)
+
+    def alu(self, instr: Instr) -> float:
+        """Cycles of an ALU instruction; a half-empty 128-fiber wave takes half as many for a full mad."""
+        read = {(operand.value, operand.half) for operand in instr.srcs if operand.kind is Kind.GPR}
+        three, slot = len(read) > 2, 1.0
+        if self.thread128 and is_full(instr) and instr.op.reads == _MAD:
+            slot = self.constants.mad_three if three else self.constants.mad_two
+            slot = max(1.0, slot * self.path.active / (2 * self.chip.waves.fibers.value))
+        return max((1 + instr.rpt) * slot, self.constants.sources if three else 1.0)
+
+    def _miss(self) -> float:
+        """Cycles of an instruction that may not be in the instruction cache."""
+        held = self.chip.memories.instruction_cache.value // self.chip.code.bytes_per_instruction.value
+        share = min(1.0, max(0.0, (self.loop - held) / (held / _WAYS)))
+        return share * self.constants.miss * self.scale.miss
+
+    def _sample(self, instr: Instr, index: int) -> tuple[Pipe, float, float, float, float]:
+        fibers = self.chip.waves.fibers.value
+        factor = self.scale.textures.get(int(instr.get("tex", 0)), 1.0)
+        work = self.path.active / self.chip.rates.texels.value
+        work += self.path.lines.get(index, 0.0) * self.constants.line
+        hold = self.constants.hold64 * self.path.active / fibers
+        if self.thread128:
+            hold = self.constants.hold128 * self.path.active / (2 * fibers)
         return (
-            _LOCAL,
-            width * (1 + instr.rpt),
-            1.0 + instr.rpt,
-            instr.ss,
-            instr.sy,
-            float(chip.latencies.alu.value),
+            Pipe.TEXTURE,
+            work * factor,
+            hold * factor,
+            hold * factor,
+            self.constants.texture_latency * min(1.0, 2 * factor),
         )
-    if instr.op.cat in (1, 2, 3):
-        slot = constants.full if thread128 and is_full(instr) else 1.0
-        cycles = (1 + instr.rpt) * slot
-        return _ALU, cycles, cycles + instr.nop, instr.ss, instr.sy, 0.0
-    return _IDLE, 0.0, 1.0 + instr.rpt + instr.nop, instr.ss, instr.sy, 0.0
+
+    def _memory(self, instr: Instr, effect: Load | Store) -> tuple[Pipe, float, float, float, float]:
+        amount = instr.get("count", 1) * self.path.active * (2 if _half(instr) else 4)
+        if effect.space is Space.LOCAL:
+            return Pipe.LOCAL, amount / 64, 0.0, 1.0, float(self.chip.latencies.local.value)
+        base, each = (self.chip.latencies.memory128 if self.thread128 else self.chip.latencies.memory).value
+        latency = 0.0 if isinstance(effect, Store) else float(base + each * instr.get("count", 1))
+        return Pipe.MEMORY, amount / self.constants.store_bytes * self.scale.store, 0.0, 1.0, latency
 
 
 def _half(instr: Instr) -> bool:
     return instr.srcs[-1].half if instr.dst is None and instr.srcs else bool(instr.dst and instr.dst.half)
-
-
-def _run(
-    jobs: Sequence[Job], resident: int, waves: int, partitions: int, constants: Constants
-) -> tuple[float, dict[str, float]]:
-    """Cycles until ``waves`` waves are done, ``resident`` at a time, and how long each pipe worked."""
-    processor = _Processor(constants, resident, partitions)
-    places, pending, end = [0] * resident, waves - resident, 0.0
-    queue = [(constants.start, slot) for slot in range(resident)]
-    while queue:
-        ready, slot = heapq.heappop(queue)
-        place = places[slot]
-        at = processor.earliest(slot, jobs[place])
-        if at > ready and queue and at > queue[0][0]:  # another wave may go first
-            heapq.heappush(queue, (at, slot))
-            continue
-        following = processor.issue(slot, jobs[place], max(at, ready))
-        place += 1
-        if place == len(jobs):
-            end = max(end, following, processor.taken[slot])
-            if not pending:
-                continue
-            pending -= 1
-            place, following = 0, following + constants.start
-            processor.renew(slot)
-        places[slot] = place
-        heapq.heappush(queue, (following, slot))
-    return end, processor.worked()
-
-
-class _Processor:
-    """The pipes of a shader processor and what its resident waves wait for; all values are cycles."""
-
-    def __init__(self, constants: Constants, resident: int, partitions: int) -> None:
-        self.word, self.turn, self.partitions = constants.word, constants.turn, partitions
-        self.front, self.alu = [0.0] * partitions, [0.0] * partitions
-        self.free, self.busy = [0.0] * _PIPES, [0.0] * _PIPES
-        self.taken = [0.0] * resident  # when the pipes have the sources of all that a wave issued
-        self.sy, self.ss = [0.0] * resident, [0.0] * resident  # when its last results are there
-
-    def earliest(self, slot: int, job: Job) -> float:
-        """When a wave could issue ``job``."""
-        pipe, _, _, needs_ss, needs_sy, _ = job
-        lane = slot % self.partitions
-        at = self.front[lane]
-        if pipe <= _TEXTURE and self.alu[lane] > at:
-            at = self.alu[lane]
-        if needs_sy and self.sy[slot] > at:
-            at = self.sy[slot]
-        if needs_ss:
-            at = max(at, self.ss[slot], self.taken[slot])
-        return at
-
-    def issue(self, slot: int, job: Job, at: float) -> float:
-        """Issues ``job`` at cycle ``at``; when the wave may issue its next."""
-        pipe, cycles, gap, _, _, latency = job
-        lane = slot % self.partitions
-        self.front[lane] = at + self.word
-        self.busy[pipe] += cycles
-        if pipe == _ALU:
-            self.alu[lane] = at + cycles
-        elif pipe != _IDLE:
-            start = at
-            if pipe == _TEXTURE:
-                self.alu[lane] = start = at + gap
-            done = self.free[pipe] = max(self.free[pipe], start) + cycles
-            self.taken[slot] = max(self.taken[slot], done)
-            if pipe == _LOCAL:
-                self.ss[slot] = done + latency
-            elif latency:
-                self.sy[slot] = max(self.sy[slot], done + latency)
-        return at + gap + self.turn
-
-    def renew(self, slot: int) -> None:
-        """A new wave in the place of one that ended."""
-        self.sy[slot] = self.ss[slot] = self.taken[slot] = 0.0
-
-    def worked(self) -> dict[str, float]:
-        """Cycles that each pipe worked; of the ALUs, the mean."""
-        return {
-            "alu": self.busy[_ALU] / self.partitions,
-            "texture": self.busy[_TEXTURE],
-            "store": self.busy[_MEMORY],
-        }

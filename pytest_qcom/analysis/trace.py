@@ -64,9 +64,13 @@ class Trace:
 
 
 def trace(
-    launch: Steering, program: Program, group: tuple[int, int, int] = (0, 0, 0), budget: int = _BUDGET
+    launch: Steering,
+    program: Program,
+    group: tuple[int, int, int] = (0, 0, 0),
+    budget: int = _BUDGET,
+    entry: int = 0,
 ) -> Trace:
-    """The path of the first wave of workgroup ``group``, of at most ``budget`` instructions.
+    """The path of the first wave of workgroup ``group`` from ``entry`` on, at most ``budget`` instructions.
 
     Raises:
         GpuHang: a path that does not end.
@@ -74,7 +78,7 @@ def trace(
     x, y, z = launch.local_size
     fibers = 128 if launch.thread128 else 64
     walk = _Walk(program, _launched(launch, fibers, group), min(fibers, x * y * z), budget)
-    walk.run()
+    walk.run(entry)
     means = {at: np.mean(np.array(counts), axis=0) for at, counts in walk.seen.items()}
     return Trace(
         tuple(walk.path),
@@ -95,9 +99,8 @@ class _Walk:
         self.seen: dict[int, list[tuple[int, int]]] = {}
         self.marks: dict[int, list[int]] = {}  # where in the path each loop head came by
 
-    def run(self) -> None:
-        """To the end."""
-        index = 0
+    def run(self, index: int) -> None:
+        """From instruction ``index`` to the end."""
         while index >= 0:
             following = self._step(index)
             if following > index or following < 0:

@@ -7,14 +7,15 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_qcom.analysis import hazards, timing
+from pytest_qcom.analysis import hazards
+from pytest_qcom.analysis.clock import Clock
 from pytest_qcom.analysis.findings import errors
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.errors import DeviceUnavailable
 from pytest_qcom.isa.instruction import FiberId
 from pytest_qcom.isa.program import Program
 from pytest_qcom.virtual import kgsl
-from pytest_qcom.virtual.dispatch import Dispatch, Execution
+from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.executor import Executor
 from pytest_qcom.virtual.gpu import ProgramHook, VirtualGpu
 
@@ -30,7 +31,7 @@ def gpu(hazards_mode: str) -> VirtualGpu:
         DeviceUnavailable: another mode.
     """
     found = hook(hazards_mode)
-    return VirtualGpu(Executor(late=_hazardous if hazards_mode == "emulate" else None), _seconds, found)
+    return VirtualGpu(Executor(late=_hazardous if hazards_mode == "emulate" else None), Clock(), found)
 
 
 def hook(hazards_mode: str) -> ProgramHook | None:
@@ -55,7 +56,7 @@ def opened(name: str, chip: str, hazards_mode: str) -> Iterator[RuntimeDevice]:
     machine = gpu(hazards_mode)
     node = kgsl.Node(machine)
     device = RuntimeDevice(
-        name, chip, timing.MODE, machine.memory.limit, functools.partial(kgsl.installed, node)
+        name, chip, Clock.mode, machine.memory.limit, functools.partial(kgsl.installed, node)
     )
     try:
         yield device
@@ -88,7 +89,3 @@ def _lint(code: bytes, circumstances: tuple[tuple[str, Any], ...]) -> bool:
     program = Program.decode(code)
     lacking = any(isinstance(instr.op.effect, FiberId) for instr in program.instrs)
     return lacking or bool(errors(hazards.lint(program, **dict(circumstances))))
-
-
-def _seconds(dispatch: Dispatch, execution: Execution, program: Program) -> float:
-    return timing.issue_only(dispatch, execution, program)

@@ -11,7 +11,7 @@ from pytest_qcom.analysis.cycles import MODE, Estimate, estimate
 from pytest_qcom.chip import A630
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.kernels.registry import find
-from suites.analysis.fit_cycles import Launch, launched
+from pytest_qcom.timings import Launch, launched
 
 LAUNCH = Launch((128, 1, 1), (64, 4, 1), True, 8, 8, False, 0, 0, b"")
 
@@ -75,7 +75,7 @@ def test_the_peak_is_that_of_the_chip() -> None:
 def test_an_image_beyond_the_instruction_cache_is_slower() -> None:
     step = "mad.f16 hr0.x, hr1.x, hr2.x, hr3.x\n"
     small, large = (predicted(step * count + "end") for count in (900, 1800))
-    assert large.cycles > 2.5 * small.cycles
+    assert large.cycles > 2.2 * small.cycles
 
 
 @pytest.mark.long

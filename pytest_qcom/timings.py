@@ -1,0 +1,261 @@
+"""Published speeds against those that the cycle model gives.
+
+A row of a table of measurements names a kernel by family and words; :func:`verify` builds it, predicts it,
+and the errors are told by family and together.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_qcom import measurements
+from pytest_qcom.analysis.cycles import DEFAULT, Constants, Estimate, simulate
+from pytest_qcom.analysis.trace import Trace, trace
+from pytest_qcom.errors import KernelError, QcomError
+from pytest_qcom.kernels.kernel import Build, Kernel
+from pytest_qcom.kernels.notes import words
+from pytest_qcom.kernels.published import COLUMNS, options_from_notes
+from pytest_qcom.kernels.registry import KERNELS
+
+SCALES = {"GFLOPS": 1.0, "GB/s": 1.0, "Gops/s": 1.0, "ms": 1e-3}
+"""Units of measured figures; of ``ms`` the prediction is the time of the launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A build as the model wants to see it, by the launch convention of CL binaries."""
+
+    local_size: tuple[int, int, int]
+    groups: tuple[int, int, int]
+    thread128: bool
+    fregs: int
+    hregs: int
+    merged: bool
+    branchstack: int
+    shared_bytes: int
+    constants: bytes
+    group_id_regid: int = 4 * 51 + 3
+    local_size_regid: int = 4 * 48
+    group_offset_regid: int = 4 * 51
+    local_id_regid: int = 0
+    linear_local_id_regid: int = 4 * 63
+
+
+def launched(build: Build, thread128: bool | None = None) -> Launch:
+    """The launch of a build, in the mode that it declares or another one."""
+    constants = bytearray(4 * 1024)
+    for number, value in build.constants:
+        constants[4 * number : 4 * number + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    return Launch(
+        build.local,
+        build.groups,
+        build.thread128 if thread128 is None else thread128,
+        build.fregs,
+        build.hregs,
+        build.merged,
+        build.branchstack,
+        build.shared_bytes,
+        bytes(constants),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured figure with the launch that it is about."""
+
+    id: str
+    family: str
+    config: str
+    unit: str
+    measured: float
+    kernel: str
+    launch: Launch
+    build: Build
+    path: Trace
+
+    def predict(self, constants: Constants = DEFAULT) -> tuple[float, Estimate]:
+        """The figure that the model gives, in the row's unit."""
+        found = simulate(self.launch, self.build.program, self.path, constants)
+        if self.unit == "ms":
+            return 1e3 * found.seconds, found
+        return self.build.work / found.seconds, found
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A row that cannot be judged, and why."""
+
+    id: str
+    family: str
+    config: str
+    reason: str
+
+
+def rows(table: Iterable[Mapping[str, str]]) -> Iterator[Row | Left]:
+    """The rows of a table of measurements, built and traced.
+
+    Raises:
+        KernelError: a figure that is no number.
+    """
+    for row in table:
+        place = (row["id"], row["family"], row["config"])
+        if not row["low"] or not row["high"]:
+            yield Left(*place, "no figure was published")
+            continue
+        if row["unit"] not in SCALES:
+            yield Left(*place, f"unit {row['unit']!r} is none of {', '.join(SCALES)}")
+            continue
+        try:
+            kernel, build = _built(row)
+            launch = launched(build, row["thread128"] == "1" if row.get("thread128") else None)
+            path = trace(launch, build.program)
+            simulate(launch, build.program, path)
+        except QcomError as error:
+            yield Left(*place, str(error))
+            continue
+        yield Row(*place, row["unit"], _figure(row), kernel.name, launch, build, path)
+
+
+def _figure(row: Mapping[str, str]) -> float:
+    """The middle of a published range."""
+    try:
+        value = (float(row["low"]) + float(row["high"])) / 2
+    except ValueError as error:
+        raise KernelError(
+            f"table row {row['id']}: low and high are {row['low']!r} and {row['high']!r}; give numbers"
+        ) from error
+    if not (math.isfinite(value) and value > 0):
+        raise KernelError(f"table row {row['id']}: the figure is {value}; give one above 0")
+    return value
+
+
+def _built(row: Mapping[str, str]) -> tuple[Kernel, Build]:
+    """The kernel of a row: as published where that is declared, else ours with the same options."""
+    try:
+        kernel, options = options_from_notes(row["family"], row["config"], row)
+        return kernel, kernel.build(options)
+    except KernelError as error:
+        for kernel in KERNELS.values():
+            if row["family"] in (kernel.family, kernel.name):
+                build = _ours(kernel, row)
+                if build is not None:
+                    return kernel, build
+        raise error
+
+
+def _ours(kernel: Kernel, row: Mapping[str, str]) -> Build | None:
+    known = {option.name for option in dataclasses.fields(kernel.options)}
+    given = {name: row[name] for name in COLUMNS if row.get(name) and name in known}
+    try:
+        return kernel.build(kernel.configure({**given, **dict(words(row["config"]))}))
+    except KernelError:  # a configuration that this one does not offer
+        return None
+
+
+def read(path: Path) -> list[Mapping[str, str]]:
+    """The rows of a file.
+
+    Raises:
+        BaselineError: not readable, or columns are missing.
+    """
+    return list(measurements.read(path))
+
+
+def verify(table: Iterable[Mapping[str, str]], constants: Constants = DEFAULT) -> dict[str, Any]:
+    """The errors of the model over a table, as plain data."""
+    found = list(rows(table))
+    built = [row for row in found if isinstance(row, Row)]
+    predicted = [row.predict(constants) for row in built]
+    values = [value for value, _ in predicted]
+    facts: dict[str, Any] = {
+        "built": len(built),
+        "not_built": len(found) - len(built),
+        **errors([row.measured for row in built], values),
+        "families": _by_family(built, values),
+        "rows": [
+            {
+                "id": row.id,
+                "family": row.family,
+                "config": row.config,
+                "kernel": row.kernel,
+                "unit": row.unit,
+                "measured": row.measured,
+                "predicted": value,
+                "error": value / row.measured - 1,
+                "waves": estimate.waves,
+                "built": True,
+            }
+            for row, (value, estimate) in zip(built, predicted, strict=True)
+        ],
+    }
+    facts["rows"] += [{**dataclasses.asdict(row), "built": False} for row in found if isinstance(row, Left)]
+    return facts
+
+
+def errors(measured: Sequence[float], predicted: Sequence[float]) -> dict[str, float | None]:
+    """Median and 90th percentile of the absolute relative error, and the rank correlation."""
+    if not measured:
+        return {"median_abs_error": None, "p90_abs_error": None, "spearman": None}
+    off = np.abs(np.array(predicted) / np.array(measured) - 1)
+    return {
+        "median_abs_error": float(np.median(off)),
+        "p90_abs_error": float(np.quantile(off, 0.9)),
+        "spearman": spearman(measured, predicted),
+    }
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Rank correlation; equal values share their mean rank. None where one side does not vary."""
+    ranks = [_ranks(np.array(values)) for values in (one, other)]
+    if len(one) < 2 or any(np.ptp(rank) == 0 for rank in ranks):
+        return None
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def _ranks(values: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts - 1) / 2)[inverse])
+
+
+def _by_family(built: Sequence[Row], values: Sequence[float]) -> dict[str, Any]:
+    groups: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
+    for row, value in zip(built, values, strict=True):
+        groups[row.family].append((row.measured, value))
+    return {
+        family: {"rows": len(pairs), **errors(*map(list, zip(*pairs, strict=True)))}
+        for family, pairs in sorted(groups.items())
+    }
+
+
+def lines(facts: Mapping[str, Any]) -> list[str]:
+    """The same as text."""
+    text = [f"{'family':24} rows  median     p90  Spearman"]
+    for family, found in (*facts["families"].items(), ("all", {**facts, "rows": facts["built"]})):
+        rank = "" if found["spearman"] is None else f"{found['spearman']:9.3f}"
+        if found["median_abs_error"] is not None:
+            text.append(
+                f"{family:24} {found['rows']:4} {found['median_abs_error']:7.1%} "
+                f"{found['p90_abs_error']:7.1%} {rank}"
+            )
+    for row in sorted(facts["rows"], key=lambda row: -abs(row.get("error", 0.0))):
+        if row["built"]:
+            text.append(
+                f"{row['id']} {row['family']} {row['config']}: {row['measured']:.1f} {row['unit']} measured, "
+                f"{row['predicted']:.1f} predicted ({row['error']:+.1%}), {row['waves']} waves"
+            )
+    text.append(f"{facts['built']} rows built, {facts['not_built']} not")
+    text += [
+        f"{row['id']} {row['family']} {row['config']}: not built: {row['reason']}"
+        for row in facts["rows"]
+        if not row["built"]
+    ]
+    return text
