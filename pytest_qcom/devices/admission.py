@@ -24,7 +24,8 @@ _IMAGE_NAMES = "float16, float32, uint32 or int8"
 def check_geometry(name: str, groups: tuple[int, ...], local: tuple[int, ...]) -> None:
     """A grid of whole, positive sizes within the chip's fields."""
     for what, size in (("groups", groups), ("local size", local)):
-        whole = len(size) == 3 and all(isinstance(count, int | np.integer) for count in size)
+        whole = isinstance(size, tuple | list) and len(size) == 3
+        whole = whole and all(isinstance(count, int | np.integer) for count in size)
         if not whole or min(size) < 1:
             raise LaunchError(f"launch of {name} with {what} {size}: give three positive integers")
     most = A630.waves.workgroup.value
@@ -37,6 +38,24 @@ def check_geometry(name: str, groups: tuple[int, ...], local: tuple[int, ...]) -
         raise LaunchError(
             f"launch of {name} with groups {groups} of {local}: a side has 2**32 work items or more; "
             "launch in parts"
+        )
+
+
+def check_tensors(what: str, tensors: tuple[Any, ...]) -> None:
+    """Memory of a device, and not the host's."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise LaunchError(
+                f"{what} with a {type(tensor).__name__}: it is no memory of the device; give what "
+                "device.upload, device.image or device.empty returned"
+            )
+
+
+def check_array(what: str, array: Any) -> None:
+    """Numbers of the host, in an array that says their shape and type."""
+    if not isinstance(array, np.ndarray | np.generic):
+        raise LaunchError(
+            f"{what} of a {type(array).__name__}: it has no shape and dtype; give a numpy array"
         )
 
 

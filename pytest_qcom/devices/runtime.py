@@ -28,10 +28,12 @@ from tinygrad.runtime.support.hcq import HCQCompiled
 from pytest_qcom import envelope
 from pytest_qcom.devices.admission import (
     check_arguments,
+    check_array,
     check_geometry,
     check_image,
     check_registers,
     check_resources,
+    check_tensors,
 )
 from pytest_qcom.devices.device import Tensor
 from pytest_qcom.envelope import Envelope
@@ -185,8 +187,9 @@ class RuntimeDevice:
         """A linear buffer holding ``array`` (C order).
 
         Raises:
-            LaunchError: nothing to hold, or Python objects.
+            LaunchError: nothing to hold, no array, or one of Python objects.
         """
+        check_array("upload", array)
         tensor = self._allocate(array.shape, array.dtype, image=False)
         self._fill(tensor, array)
         return tensor
@@ -197,6 +200,7 @@ class RuntimeDevice:
         Raises:
             LaunchError: wrong shape or dtype, unaligned pitch, larger than the chip's limit.
         """
+        check_array("image", array)
         tensor = self._allocate(array.shape, array.dtype, image=True)
         self._fill(tensor, array)
         return tensor
@@ -266,6 +270,7 @@ class RuntimeDevice:
             GpuFault, GpuHang, HazardError: what the GPU ran into.
         """
         check_geometry(name, groups, local)
+        check_tensors(f"launch of {name}", tuple(args))
         program, content = self._program(binary, name, tuple(args))
         check_registers(name, content, local, thread128)
         program.thread128 = thread128
@@ -361,6 +366,7 @@ class RuntimeDevice:
 
     def _handle(self, tensor: Tensor, what: str) -> _Handle:
         self._require_open()
+        check_tensors(what, (tensor,))
         handle = tensor.handle
         if not isinstance(handle, _Handle) or handle.runtime is not self._runtime or not handle.free.alive:
             raise LaunchError(

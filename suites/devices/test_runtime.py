@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pytest_qcom.devices import virtual
-from pytest_qcom.devices.device import Device, Tensor
+from pytest_qcom.devices.device import Device
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.envelope import parse
 from pytest_qcom.errors import (
@@ -161,7 +161,8 @@ def test_an_unknown_hazards_mode() -> None:
     with pytest.raises(DeviceUnavailable) as caught:
         virtual.gpu("sometimes")
     assert str(caught.value) == (
-        "virtual device with hazards mode 'sometimes': the modes are strict, emulate and off; choose one of them"
+        "virtual device with hazards mode 'sometimes': the modes are strict, emulate and off; choose one "
+        "of them"
     )
 
 
@@ -253,7 +254,7 @@ def test_a_device_that_stopped_answering_is_opened_again(
         opened.download(lost)
 
 
-MEMORY: dict[str, tuple[Callable[[RuntimeDevice], Tensor], str]] = {
+MEMORY: dict[str, tuple[Callable[[Any], Any], str]] = {
     "nothing": (
         lambda d: d.upload(np.zeros((3, 0))),
         "memory for shape (3, 0) of float64: the device holds numbers, at least one; give an array "
@@ -263,6 +264,16 @@ MEMORY: dict[str, tuple[Callable[[RuntimeDevice], Tensor], str]] = {
         lambda d: d.upload(np.array([None])),
         "memory for shape (1,) of object: the device holds numbers, at least one; give an array of a "
         "number type",
+    ),
+    "list": (lambda d: d.upload([1, 2]), "upload of a list: it has no shape and dtype; give a numpy array"),
+    "none": (
+        lambda d: d.image(None),
+        "image of a NoneType: it has no shape and dtype; give a numpy array",
+    ),
+    "download": (
+        lambda d: d.download(np.zeros(4)),
+        "download with a ndarray: it is no memory of the device; give what device.upload, device.image or "
+        "device.empty returned",
     ),
     "image shape": (
         lambda d: d.image(np.zeros((8, 8, 3), np.float32)),
@@ -349,6 +360,13 @@ LAUNCHES: dict[str, tuple[dict[str, Any], type[QcomError], str]] = {
         "launch of k with groups (1, 0, 1): give three positive integers",
     ),
     "two": ({"groups": (1, 1)}, LaunchError, "launch of k with groups (1, 1): give three positive integers"),
+    "one": ({"groups": 4}, LaunchError, "launch of k with groups 4: give three positive integers"),
+    "array": (
+        {"args": [np.zeros(64, np.uint32)]},
+        LaunchError,
+        "launch of k with a ndarray: it is no memory of the device; give what device.upload, device.image or "
+        "device.empty returned",
+    ),
     "float": (
         {"local": (1.5, 1, 1)},
         LaunchError,
