@@ -196,6 +196,10 @@ def _write(path: Path, content: bytes) -> None:
         raise KernelError(f"file {path}: cannot be written ({error.strerror}); name another") from error
 
 
+def _list_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--markdown", action="store_true", help="the page of docs/kernels.md; builds every case")
+
+
 def list_kernels(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """All declared kernels."""
     from pytest_qcom.kernels import registry as kernels
@@ -212,6 +216,10 @@ def list_kernels(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int
         }
         for kernel in kernels.KERNELS.values()
     ]
+    if options.markdown:
+        from pytest_qcom import catalogue
+
+        return facts, catalogue.page(Path("baselines")).splitlines(), 0
     lines = [line for fact in facts for line in _kernel_lines(fact)]
     return facts, lines, 0
 
@@ -345,7 +353,7 @@ def verify_verdicts(options: argparse.Namespace) -> tuple[Facts, Sequence[str], 
 
 
 COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]], ...] = (
-    ("list", list_kernels, "the declared kernels", _no_arguments),
+    ("list", list_kernels, "the declared kernels", _list_arguments),
     ("devices", list_devices, "the known devices", _no_arguments),
     ("run", run, "run a kernel and check its output", _run_arguments),
     ("disasm", disassemble, "the text of a program", _code_arguments),

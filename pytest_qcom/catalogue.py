@@ -1,0 +1,152 @@
+"""The page of the declared kernels: what each computes, how it is judged, what its code is like.
+
+Run ``qcom list --markdown > docs/kernels.md`` to renew it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_qcom import baselines
+from pytest_qcom.analysis.occupancy import occupancy
+from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels.edit import branches
+from pytest_qcom.kernels.kernel import Build, Kernel
+from pytest_qcom.kernels.registry import KERNELS
+from pytest_qcom.kernels.rewrite import counts
+
+PUBLISHED_DEVICE = "tc3"
+"""Whose baseline holds the published figures."""
+
+Builder = Callable[[str, str], Build]
+"""(kernel, case) to its build."""
+
+_COUNTS = ("instructions", "loop", "isam", "mad", "rpt3", "sy")
+_COLUMNS = ("case", "options", "f/h", "waves", *_COUNTS, "published")
+
+
+def build(kernel: str, case: str) -> Build:
+    """A declared case, built."""
+    return KERNELS[kernel].build(KERNELS[kernel].configure({}, case))
+
+
+def loops(program: Program) -> tuple[int, ...]:
+    """Instructions of each loop without its branch, as the notes count them, in program order."""
+    found = []
+    for index, instr in enumerate(program.instrs):
+        if branches(instr) and program.target(index) <= index:
+            found.append(index - program.target(index))
+    return tuple(found)
+
+
+def published(root: Path) -> dict[str, str]:
+    """The figures of the notes by kernel and case, as a baseline of ``root`` holds them.
+
+    Raises:
+        BaselineError: a broken file.
+    """
+    path = baselines.newest(root, PUBLISHED_DEVICE)
+    if path is None:
+        return {}
+    baselines.parse(path, PUBLISHED_DEVICE)
+    found = {}
+    for entry in json.loads(path.read_text(encoding="utf-8"))["benchmarks"]:
+        info = entry["extra_info"]
+        measured = sorted(set(info["provenance"].get("measured", ())))
+        if measured:
+            found[entry["fullname"]] = f"{' to '.join(f'{rate:g}' for rate in measured)} {info['unit']}"
+    return found
+
+
+def page(root: Path, builder: Builder = build) -> str:
+    """The page as Markdown.
+
+    Args:
+        root: the folder of the baselines.
+        builder: gives the build of a case.
+
+    Raises:
+        BaselineError: the published figures are broken.
+        KernelError: a declared case that cannot be built.
+    """
+    return "\n".join(_lines(published(root), builder)) + "\n"
+
+
+def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
+    cases = sum(len(kernel.cases) for kernel in KERNELS.values())
+    yield "# Kernels"
+    yield ""
+    yield f"Made from {len(KERNELS)} declarations with {cases} cases by `qcom list --markdown`. Footprints f/h"
+    yield "are vec4 of full and half registers; waves are those in flight, with 64 or 128 fibers. A loop's count"
+    yield "is without its branch; several stand in program order. Published are the figures of the notes for"
+    yield f"this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong there has none."
+    for kernel in KERNELS.values():
+        yield from _section(kernel, figures, builder)
+
+
+def _section(kernel: Kernel, figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
+    names = ", ".join(f"`{option.name.replace('_', '-')}`" for option in dataclasses.fields(kernel.options))
+    yield from ("", f"## {kernel.name}", "", f"{kernel.summary}.", "")
+    yield f"* claim: {kernel.claim}; unit: {kernel.unit}"
+    yield f"* options: {names}"
+    yield f"* oracle: {_meaning(kernel.oracle)}"
+    yield f"* tolerance: {_meaning(kernel.tolerance)}"
+    if kernel.patterns:
+        yield f"* exact patterns: {', '.join(kernel.patterns)}"
+    if kernel.source:
+        yield f"* source: {kernel.source}"
+    yield from ("", _row(_COLUMNS), _row(["---"] * len(_COLUMNS)))
+    for case in kernel.cases:
+        options = kernel.configure({}, case.name)
+        cells = _code(builder(kernel.name, case.name))
+        figure = figures.get(baselines.key(kernel.name, case.name), "")
+        yield _row((case.name, _options(kernel, options), *cells, figure))
+
+
+def _options(kernel: Kernel, options: Any) -> str:
+    """The shape, and what differs from the defaults beside it."""
+    shape = "x".join(str(getattr(options, side)) for side in "mnk" if hasattr(options, side))
+    words = [
+        word for word in kernel.arguments(options).split() if word.partition("=")[0] not in ("m", "n", "k")
+    ]
+    return " ".join([shape, *words]).strip()
+
+
+def _code(build: Build) -> tuple[str, ...]:
+    """Footprints, waves and counts of a build."""
+    held = occupancy(
+        build.fregs,
+        build.hregs,
+        thread128=build.thread128,
+        fibers=math.prod(build.local),
+        branchstack=build.branchstack,
+        shared_bytes=build.shared_bytes,
+        merged=build.merged,
+    )
+    number = dict(counts(build.program))
+    found = {name: str(number[name]) for name in _COUNTS if name != "loop"}
+    found["loop"] = ", ".join(map(str, loops(build.program)))
+    return (
+        f"{build.fregs}/{build.hregs}",
+        f"{held.waves} of {held.wave_fibers}",
+        *(found[name] for name in _COUNTS),
+    )
+
+
+def _meaning(function: Callable[..., Any]) -> str:
+    """The first sentence of a function's documentation; where it has none, its module's."""
+    text = inspect.getdoc(function) or ""
+    if not text:
+        module = inspect.getmodule(function)
+        return f"see `{module.__name__}`" if module is not None else ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _row(cells: Any) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
