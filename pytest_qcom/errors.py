@@ -44,6 +44,10 @@ class GpuHang(QcomError):
     """A shader or command stream that does not end."""
 
 
+class RaceError(QcomError):
+    """Two workgroups of a launch that access the same memory, one of them writing, with nothing between."""
+
+
 class HazardError(QcomError):
     """A program whose waits are too short for the hardware."""
 

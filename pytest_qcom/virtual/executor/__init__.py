@@ -15,12 +15,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pytest_qcom.errors import LaunchError
+from pytest_qcom.errors import LaunchError, QcomError
 from pytest_qcom.virtual.dispatch import Dispatch, Execution
 from pytest_qcom.virtual.executor.cache import default_directory
 from pytest_qcom.virtual.executor.failures import failure
 from pytest_qcom.virtual.executor.kernels import Library
 from pytest_qcom.virtual.executor.launch import Launch, Mapped, Workspace
+from pytest_qcom.virtual.executor.races import Watch
 from pytest_qcom.virtual.executor.target import compiler
 
 __all__ = ["DEFAULT_BUDGET", "DEFAULT_TOTAL", "Executor"]
@@ -41,6 +42,8 @@ class Executor:
             totals do not depend on it.
         cache_dir: where compiled programs are kept, by default :func:`cache.default_directory`.
         budget: issue cycles after which a wave counts as hung.
+        races: look for races between workgroups: on one thread, and several times as slow. Such a launch
+            runs as if every wait were there.
         total: issue cycles after which a launch counts as hung, each wave's start counted as 256.
         portable: rely on no floating-point special of this host; slower, the same results.
         late: says of a launch whether its program waits too little somewhere, so that its results must be
@@ -55,10 +58,11 @@ class Executor:
         portable: bool = False,
         late: Callable[[Dispatch], bool] | None = None,
         total: int = DEFAULT_TOTAL,
+        races: bool = False,
     ) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))
         self.budget, self.total = budget, total
-        self._late = late
+        self._late, self._races = late, races
         self._library = Library(compiler(portable), cache_dir or default_directory())
         self._workspaces = [Workspace() for _ in range(self.threads)]
         self._pool: ThreadPoolExecutor | None = None
@@ -74,6 +78,7 @@ class Executor:
                 that the virtual A630 does not execute.
             GpuHang: a loop or a launch that used up its budget, a program without end, a barrier that not
                 all reach.
+            RaceError: workgroups that race, where races are looked for; memory holds what one order gave.
         """
         if min(*dispatch.groups, *dispatch.local_size) < 1:
             raise LaunchError(
@@ -81,15 +86,20 @@ class Executor:
                 "least 1; correct the launch"
             )
         with self._lock:
-            late = self._late is not None and self._late(dispatch)
-            launch = Launch(dispatch, memory, self._library.kernel(dispatch, late), self.budget, self.total)
-            count = launch.worth(self.threads)
+            races = self._races
+            late = not races and self._late is not None and self._late(dispatch)
+            kernel = self._library.kernel(dispatch, late, races)
+            launch = Launch(dispatch, memory, kernel, self.budget, self.total)
+            watch = Watch(launch) if races else None
+            count = 1 if races else launch.worth(self.threads)
             workspaces = self._workspaces[:count]
             start = time.perf_counter()
             execution = launch.run(workspaces, self._workers() if count > 1 else None)
-            if not late:  # code with late results is many small loops: there is nothing to optimise
+            if not late and not races:  # code with late results is many small loops: nothing to optimise
                 self._library.ran(dispatch, time.perf_counter() - start)
-            error = failure(launch, workspaces, memory)
+            error: QcomError | None = failure(launch, workspaces, memory)
+            if error is None and watch is not None:
+                error = watch.error(memory)
         if error is not None:
             raise error
         return execution

@@ -49,12 +49,13 @@ def _record(state: int) -> _Record:
     )
 
 
-def _group(dispatch: Dispatch, index: int) -> tuple[int, int, int]:
+def group_of(dispatch: Dispatch, index: int) -> tuple[int, int, int]:
+    """A workgroup's place in the grid."""
     x, y, _ = dispatch.groups
     return (index % x, index // x % y, index // (x * y))
 
 
-def _instruction(dispatch: Dispatch, index: int) -> str:
+def instruction(dispatch: Dispatch, index: int) -> str:
     """``instruction 3 (text)``; past the end there is no text."""
     try:
         instrs = Program.decode(dispatch.code).instrs
@@ -83,9 +84,9 @@ def _deadlock(launch: Launch, states: int, group: int) -> GpuHang:
             waiting.append((wave, ctypes.c_int32.from_address(state + Header.FAULT_PC).value))
         else:
             ended.append(wave)
-    where = "; ".join(f"wave {wave} at {_instruction(launch.dispatch, pc)}" for wave, pc in waiting)
+    where = "; ".join(f"wave {wave} at {instruction(launch.dispatch, pc)}" for wave, pc in waiting)
     gone = ", ".join(str(wave) for wave in ended)
-    position = _group(launch.dispatch, group)
+    position = group_of(launch.dispatch, group)
     return GpuHang(
         f"barrier deadlock in workgroup {position}: waiting are {where}; ended without it: waves {gone}; "
         "let every wave of the workgroup reach the barrier",
@@ -106,8 +107,8 @@ class _Report:
     wave: int
 
     def error(self) -> QcomError:
-        record, group = self.record, _group(self.dispatch, self.group)
-        where = f"{_instruction(self.dispatch, record.pc)}, wave {self.wave} of workgroup {group}"
+        record, group = self.record, group_of(self.dispatch, self.group)
+        where = f"{instruction(self.dispatch, record.pc)}, wave {self.wave} of workgroup {group}"
         facts = {"pc": record.pc, "wave": self.wave, "group": group}
         if record.kind in (Fault.BUDGET, Fault.RUNAWAY, Fault.FOOTPRINT, Fault.LACKING):
             return GpuHang(f"GPU hang at {where}: {self._hang()}", **facts)

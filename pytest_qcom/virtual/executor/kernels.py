@@ -16,6 +16,7 @@ from pytest_qcom.virtual.executor.layout import Layout
 from pytest_qcom.virtual.executor.runtime import Runtime, runtime
 from pytest_qcom.virtual.executor.target import Compiler, Effort
 from pytest_qcom.virtual.executor.translate import Translation, translate
+from pytest_qcom.virtual.executor.watched import translate_watched
 
 _PATIENCE = 0.25e-3
 """Seconds of running, for each issue slot of the code, after which a program is worth compiling with more
@@ -52,55 +53,61 @@ class Library:
         self._spent: dict[tuple[Any, ...], float] = {}
         self._lock = threading.Lock()
 
-    def kernel(self, dispatch: Dispatch, late: bool = False) -> Compiled:
+    def kernel(self, dispatch: Dispatch, late: bool = False, watched: bool = False) -> Compiled:
         """The compiled form of a launch's program.
 
         Args:
             late: with its late results, instead of as if every wait were there.
+            watched: with calls that look for races.
 
         Raises:
             DecodeError: the code holds a word that is no instruction.
         """
-        key = _key(dispatch, late)
+        variant = "late" if late else "watched" if watched else ""
+        key = _key(dispatch, variant)
         known = self._kernels.get(key)
         if known is None:
             with self._lock:
-                known = self._kernels.get(key) or self._first(dispatch, late)
+                known = self._kernels.get(key) or self._first(dispatch, variant)
                 self._kernels[key] = known
         return known
 
     def ran(self, dispatch: Dispatch, seconds: float) -> None:
         """Notes how long a launch took; a program that runs for long is compiled again, with full effort."""
-        key = _key(dispatch, False)
+        key = _key(dispatch, "")
         known = self._kernels[key]
         if known.effort is Effort.FULL:
             return
         spent = self._spent[key] = self._spent.get(key, 0.0) + seconds
         if spent > known.slots * _PATIENCE:
             with self._lock:
-                self._kernels[key] = self._make(dispatch, Effort.FULL, False)
+                self._kernels[key] = self._make(dispatch, Effort.FULL, "")
 
-    def _first(self, dispatch: Dispatch, late: bool) -> Compiled:
+    def _first(self, dispatch: Dispatch, variant: str) -> Compiled:
         """The best that the cache has, else a quick compilation."""
-        entry = self.cache.load(self._name(dispatch, Effort.FULL, late))
+        entry = self.cache.load(self._name(dispatch, Effort.FULL, variant))
         if entry:
             return self._load(dispatch, Effort.FULL, entry)
-        return self._make(dispatch, Effort.QUICK, late)
+        return self._make(dispatch, Effort.QUICK, variant)
 
-    def _name(self, dispatch: Dispatch, effort: Effort, late: bool) -> str:
+    def _name(self, dispatch: Dispatch, effort: Effort, variant: str) -> str:
         flags = f"{dispatch.entry}|{dispatch.wave_size}|{dispatch.merged}|{dispatch.constant_demotion}"
-        if late:
+        if variant == "watched":
+            flags += "|watched"
+        if variant == "late":
             flags += f"|late|{dispatch.fregs}|{dispatch.hregs}"
         return f"{sha256(dispatch.code).hexdigest()}|{flags}|{effort.name}|{self.compiler.target.key}"
 
-    def _make(self, dispatch: Dispatch, effort: Effort, late: bool) -> Compiled:
-        name = self._name(dispatch, effort, late)
+    def _make(self, dispatch: Dispatch, effort: Effort, variant: str) -> Compiled:
+        name = self._name(dispatch, effort, variant)
         stored = self.cache.load(name)
         if stored is None:
             instrs = Program.decode(dispatch.code).instrs
             wave, merged, demoted = dispatch.wave_size, dispatch.merged, dispatch.constant_demotion
             entry, host = dispatch.entry, self.compiler.target
-            if late:
+            if variant == "watched":
+                made = translate_watched(instrs, entry, wave, merged, demoted, host)
+            elif variant == "late":
                 footprint = dispatch.fregs, dispatch.hregs
                 made = translate_late(instrs, entry, wave, merged, demoted, footprint, host)
             else:
@@ -122,10 +129,10 @@ class Library:
         )
 
 
-def _key(dispatch: Dispatch, late: bool) -> tuple[Any, ...]:
-    footprint = (dispatch.fregs, dispatch.hregs) if late else ()
+def _key(dispatch: Dispatch, variant: str) -> tuple[Any, ...]:
+    footprint = (dispatch.fregs, dispatch.hregs) if variant == "late" else ()
     mode = dispatch.wave_size, dispatch.merged, dispatch.constant_demotion
-    return (dispatch.code, dispatch.entry, *mode, *footprint)
+    return (dispatch.code, dispatch.entry, variant, *mode, *footprint)
 
 
 def _header(made: Translation, slots: int) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Header:
     STATUS = 0  # i32, what the kernel returned last
     RESUME = 4  # i32, where it goes on: 0 is the program's entry, then the barriers in program order
     CHUNKS = 8  # i32, chunks that contain live lanes
+    GROUP = 12  # i32, the number of the wave's workgroup
     LIVE = 16  # a bit a lane: exists and has not ended
     ACTIVE = 32  # lanes that execute now
     MASK = 48  # lanes that `park` is asked to park
@@ -189,6 +190,13 @@ class Job(ctypes.Structure):
         ("group_id", ctypes.c_int64),
         ("group_offset", ctypes.c_int64),
         ("local_size", ctypes.c_int64),
+        ("shadows", ctypes.c_void_p),  # where races are looked for: what is known of each range
+        ("shadow_shift", ctypes.c_int64),  # of addresses, to pieces
+        ("races", ctypes.c_int64),
+        ("race_address", ctypes.c_uint64),
+        ("race_kinds", ctypes.c_int64),  # of the first race: what it does, and the slot of what was done
+        ("race_now", ctypes.c_int64),
+        ("race_before", ctypes.c_int64),
         ("splat", ctypes.c_int64),  # bit 0, 1, 2: group id, offset, size go to rows, not to shared scalars
         ("local_x", ctypes.c_int32),
         ("local_y", ctypes.c_int32),

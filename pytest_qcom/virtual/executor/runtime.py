@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.virtual.executor import image_ops, lane_ops, memory_ops, scheduler, sfu
+from pytest_qcom.virtual.executor import image_ops, lane_ops, memory_ops, race_ops, scheduler, sfu
 from pytest_qcom.virtual.executor.cache import ObjectCache
 from pytest_qcom.virtual.executor.target import Compiler, Effort, Host
 
@@ -24,6 +24,9 @@ _PRIVATE = {
     "texel",
     "store_texel",
     "record",
+    "raced",
+    "shadow",
+    "note",
 }
 
 
@@ -47,6 +50,7 @@ def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
     memory_ops.emit(module, wave)
     lane_ops.emit(module, wave)
     image_ops.emit(module, wave)
+    race_ops.emit(module, wave)
     scheduler.emit(module, wave, host.flushes)
     names = [f.name for f in module.functions if f.blocks and f.name not in _PRIVATE]
     names += [f"sfu_{name}" for name in sfu.NAMES]

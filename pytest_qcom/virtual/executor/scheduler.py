@@ -122,6 +122,7 @@ def _start_wave(module: Any, wave: int) -> None:
     count = b.trunc(f.call(f"llvm.ctpop.i{wave}", mask.type, [mask]), I32)
     f.store(b.udiv(b.add(count, i32(CHUNK - 1)), i32(CHUNK)), w, Header.CHUNKS, 4)
     f.store(job, w, Header.JOB, 8)
+    f.store(b.trunc(group, I32), w, Header.GROUP, 4)
     f.store(_get(f, job, "constants", PTR), w, Header.CONSTANTS, 8)
     f.store(_get(f, job, "limit"), w, Header.LIMIT, 8)
     f.store(f.load(PTR, arena, field(Arena, "lds"), 8), w, Header.LDS, 8)

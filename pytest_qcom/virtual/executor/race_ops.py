@@ -1,0 +1,168 @@
+"""The runtime's watch for races: what it keeps of each piece of memory, and looks up at each access."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from pytest_qcom.virtual.dispatch import Format
+from pytest_qcom.virtual.executor.irgen import I32, I64, PTR, VOID, Function, i32, i64
+from pytest_qcom.virtual.executor.layout import CHUNK, Header, Job, Status, TextureRecord, field
+
+READ, WRITE, ATOMIC = 0, 1, 2
+SLOTS = ("wrote", "read", "read", "changed", "changed")
+"""What a piece of memory keeps: the last writer; the last reader and the last one of another workgroup, so
+that a workgroup's own reads do not hide theirs; and in the same way who changed it atomically."""
+
+ENTRY = 8 * len(SLOTS)
+PC_BITS = 24  # of a slot's word; above them is the workgroup's number plus one
+_FOES = {READ: (0, 3, 4), WRITE: (0, 1, 2, 3, 4), ATOMIC: (0, 1, 2)}
+
+
+def emit(module: Any, wave: int) -> None:
+    """Adds the watching functions for waves of ``wave`` fibers to ``module``."""
+    _raced(module)
+    _shadow(module)
+    _note(module)
+    _watch_global(module, wave)
+    _watch_image(module, wave, "texture")
+    _watch_image(module, wave, "image")
+
+
+def _raced(module: Any) -> None:
+    """raced(job, address, kinds, now, before): counts a race and keeps the first."""
+    f = Function(module, "raced", VOID, [PTR, I64, I64, I64, I64])
+    job, address, kinds, now, before = f.args
+    count = f.load(I64, job, field(Job, "races"), 8)
+    f.store(f.b.add(count, i64(1)), job, field(Job, "races"), 8)
+    with f.when(f.b.icmp_signed("==", count, i64(0))):
+        for name, value in (("address", address), ("kinds", kinds), ("now", now), ("before", before)):
+            f.store(value, job, field(Job, f"race_{name}"), 8)
+    f.b.ret_void()
+    f.finish()
+
+
+def _shadow(module: Any) -> None:
+    """shadow(job, address): what is kept for a mapped address."""
+    f = Function(module, "shadow", PTR, [PTR, I64])
+    job, address = f.args
+    b = f.b
+    table = f.load(PTR, job, field(Job, "ranges"), 8)
+    low, high = f.local(I64, i64(0)), f.local(I64, f.load(I64, job, field(Job, "range_count"), 8))
+    head, body, tail = (f.function.append_basic_block(n) for n in ("head", "step", "tail"))
+    b.branch(head)
+    b.position_at_end(head)
+    lo, hi = f.get(low, I64), f.get(high, I64)
+    b.cbranch(b.icmp_signed("<", lo, hi), body, tail)
+    b.position_at_end(body)
+    middle = b.lshr(b.add(lo, hi), i64(1))
+    right = b.icmp_unsigned("<=", f.load(I64, table, b.mul(middle, i64(16)), 8), address)
+    b.store(b.select(right, b.add(middle, i64(1)), lo), low)
+    b.store(b.select(right, hi, middle), high)
+    b.branch(head)
+    b.position_at_end(tail)
+    index = b.sub(f.get(low, I64), i64(1))
+    start = f.load(I64, table, b.mul(index, i64(16)), 8)
+    shadows = f.load(PTR, job, field(Job, "shadows"), 8)
+    base = f.load(PTR, shadows, b.mul(index, i64(8)), 8)
+    piece = b.lshr(b.sub(address, start), f.load(I64, job, field(Job, "shadow_shift"), 8))
+    b.ret(f.at(base, b.mul(piece, i64(ENTRY))))
+    f.finish()
+
+
+def _note(module: Any) -> None:
+    """note(w, address, bytes, kind, pc): one lane's access; all of it is mapped."""
+    f = Function(module, "note", VOID, [PTR, I64, I64, I32, I32])
+    w, address, size, kind, pc = f.args
+    b = f.b
+    job = f.load(PTR, w, Header.JOB, 8)
+    group = b.zext(f.load(I32, w, Header.GROUP, 4), I64)
+    me = b.or_(b.shl(b.add(group, i64(1)), i64(PC_BITS)), b.zext(pc, I64))
+    first = f.call("shadow", PTR, [job, address])
+    last = f.call("shadow", PTR, [job, b.sub(b.add(address, size), i64(1))])
+    span = b.sub(b.ptrtoint(last, I64), b.ptrtoint(first, I64))
+    pieces = b.add(b.udiv(span, i64(ENTRY)), i64(1))
+    shift = f.load(I64, job, field(Job, "shadow_shift"), 8)
+    foes = i32(0)
+    for value, slots in _FOES.items():
+        mask = i32(sum(1 << slot for slot in slots))
+        foes = b.select(b.icmp_signed("==", kind, i32(value)), mask, foes)
+    with f.loop(pieces) as index:
+        entry = f.at(first, b.mul(index, i64(ENTRY)))
+        place = b.add(address, b.shl(index, shift))
+        for slot in range(len(SLOTS)):
+            before = f.load(I64, entry, 8 * slot, 8)
+            foe = b.icmp_signed("!=", b.and_(foes, i32(1 << slot)), i32(0))
+            known = b.icmp_signed("!=", before, i64(0))
+            with f.when(b.and_(foe, b.and_(known, _differ(f, before, me)))):
+                kinds = b.or_(b.zext(kind, I64), i64(slot << 8))
+                f.call("raced", VOID, [job, place, kinds, me, before])
+        for value, slot in ((READ, 1), (ATOMIC, 3)):
+            with f.when(b.icmp_signed("==", kind, i32(value))):
+                before = f.load(I64, entry, 8 * slot, 8)
+                with f.when(_differ(f, before, me)):
+                    f.store(before, entry, 8 * slot + 8, 8)
+                f.store(me, entry, 8 * slot, 8)
+        with f.when(b.icmp_signed("==", kind, i32(WRITE))):
+            f.store(me, entry, 0, 8)
+    b.ret_void()
+    f.finish()
+
+
+def _differ(f: Function, left: Any, right: Any) -> Any:
+    """Whether two accesses are of different workgroups."""
+    bits = i64(PC_BITS)
+    return f.b.icmp_signed("!=", f.b.lshr(left, bits), f.b.lshr(right, bits))
+
+
+def _watch_global(module: Any, wave: int) -> None:
+    """watch_global(w, address row, offset, bytes, kind, pc); a fault where something is not mapped."""
+    f = Function(module, "watch_global", I32, [PTR, PTR, I64, I64, I32, I32])
+    w, row, offset, size, kind, pc = f.args
+    b = f.b
+    out = f.local(ir.ArrayType(I64, wave), align=64)
+    mode = f.call("addresses_global", I32, [w, row, offset, size, pc, out])
+    with f.when(b.icmp_signed("<", mode, i32(0))):
+        b.ret(i32(Status.FAULT))
+    with f.loop(wave // CHUNK) as chunk:
+        mask = f.load(I32, w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
+        with f.lanes(mask) as bit:
+            lane = b.add(bit, b.mul(chunk, i64(CHUNK)))
+            f.call("note", VOID, [w, f.load(I64, out, b.mul(lane, i64(8)), 8), size, kind, pc])
+    b.ret(i32(0))
+    f.finish()
+
+
+def _watch_image(module: Any, wave: int, table: str) -> None:
+    """watch_texture, watch_image(w, x row, y row, slot, kind, pc); what is not there, the access reports."""
+    f = Function(module, f"watch_{table}", I32, [PTR, PTR, PTR, I32, I32, I32])
+    w, xs, ys, slot, kind, pc = f.args
+    b = f.b
+    job = f.load(PTR, w, Header.JOB, 8)
+    index = b.zext(slot, I64)
+    with f.when(b.icmp_unsigned(">=", index, f.load(I64, job, field(Job, f"{table}_count"), 8))):
+        b.ret(i32(0))
+    record = f.at(f.load(PTR, job, field(Job, f"{table}s"), 8), b.mul(index, i64(64)))
+
+    def get(name: str, ty: Any = I32) -> Any:
+        return f.load(ty, record, field(TextureRecord, name), ty.width // 8)
+
+    with f.when(b.icmp_signed("==", get("mapped"), i32(0))):
+        b.ret(i32(0))
+    size = i64(16)
+    for form in Format:
+        bytes_ = 4 if form.name.startswith("RGBA8") else 8 if "16" in form.name else 16
+        size = b.select(b.icmp_signed("==", get("format"), i32(form.value)), i64(bytes_), size)
+    with f.loop(wave // CHUNK) as chunk:
+        mask = f.load(I32, w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
+        with f.lanes(mask) as bit:
+            at = b.mul(b.add(bit, b.mul(chunk, i64(CHUNK))), i64(4))
+            x, y = f.load(I32, xs, at, 4), f.load(I32, ys, at, 4)
+            inside = b.and_(b.icmp_unsigned("<", x, get("width")), b.icmp_unsigned("<", y, get("height")))
+            with f.when(inside):
+                row = b.add(get("address", I64), b.mul(b.zext(y, I64), get("pitch", I64)))
+                place = b.add(row, b.mul(b.zext(x, I64), size))
+                f.call("note", VOID, [w, place, size, kind, pc])
+    b.ret(i32(0))
+    f.finish()
