@@ -77,7 +77,10 @@ def translate_late(
 
 
 def _asynchronous(instr: Instr) -> bool:
+    """Whether results come by a queue; not where a0.x displaces an operand, which is read at once."""
     effect = instr.op.effect
+    if instr.op.cat == 4 and _relative(instr):
+        return False
     return instr.op.cat in (4, 5, 6) and not isinstance(effect, Unsupported | FiberId)
 
 

@@ -16,7 +16,7 @@ from pytest_qcom.isa.table import OPS
 from pytest_qcom.virtual.dispatch import Format
 from pytest_qcom.virtual.executor import Executor
 from suites.isa.strategies import word_of
-from suites.virtual.executor.rig import Memory, aligned, image, launch
+from suites.virtual.executor.rig import Memory, aligned, constants, image, launch
 
 END = 0x03000000 << 32
 PROGRAMS = 40  # for each seed
@@ -44,6 +44,21 @@ def test_found_a_special_function_right_behind_arithmetic(cache_dir: Path) -> No
     a.emit("end")
     executor = Executor(cache_dir=cache_dir, late=lambda dispatch: True)
     assert executor.run(launch(a.program()), Memory()).instructions == 4
+
+
+def test_found_a_special_function_of_a_displaced_register(cache_dir: Path) -> None:
+    """Where results are late, its operand was taken for a register of that number."""
+    target = aligned((64,), np.float32)
+    memory = Memory()
+    a = Assembler()
+    a.parse(
+        "mov.s16s16 hr1.x, 5\nmov.u32u32 r2.x, 0x40800000\nmov.u32u32 r10.x, c0.x\nmov.u32u32 r10.y, c0.y"
+    )
+    a.parse("(rpt5)nop\nmova a0.x, hr1.x\n(rpt5)nop\n(rpt5)nop\nrcp r4.x, r<a0.x + 3>")
+    a.parse("(ss)add.f r5.x, r4.x, r4.x\n(rpt5)nop\nstg.u32 g[r10.x], r5.x, 1\nend")
+    executor = Executor(cache_dir=cache_dir, late=lambda dispatch: True)
+    executor.run(launch(a.program(), constants(memory.add(target))), memory)
+    assert target[0] == 0.5
 
 
 @pytest.mark.parametrize("seed", range(4))
