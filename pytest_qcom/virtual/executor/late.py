@@ -18,7 +18,7 @@ this launch left, zero in the first one: the waves of a launch run one after the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pytest_qcom.chip import A630
 from pytest_qcom.isa import access
@@ -344,15 +344,17 @@ class _Late(Translator):
         for operation in range(first, first + count):
             self._late_call("late_finish", operation)
         batches = []
+        own: dict[tuple[int, bool], int] = {}  # a repeat reads what an earlier one of its instruction wrote
         parallel = access.parallel(instr)
         for element in range(count):
             if not parallel:
                 self._element(instr, element)
             moves: list[Move] = []
             self._moves = moves
-            segment = self._open()
-            value = evaluate(self.builder, instr, element, segment.read)
-            self._aside(access.destination(instr, element), value)
+            value = evaluate(self.builder, instr, element, self._fetch({} if parallel else own))
+            destination = access.destination(instr, element)
+            self._aside(destination, value)
+            own[destination.value, destination.half] = moves[0][2]
             batches.append(moves)
         self._moves = None
         self._close()
@@ -365,6 +367,18 @@ class _Late(Translator):
             self._function(f"late_commit.{operation}", "void", functools.partial(self._arrive, moves))
             self._commits.append(operation)
             self._late_call("late_push", operation, 1, element + 1 + wait, 0, 0, 0)
+
+    def _fetch(self, own: Mapping[tuple[int, bool], int]) -> Callable[[Operand, int, Ty], Value]:
+        """Reads operands, from shadow rows where ``own`` has the register."""
+
+        def fetch(operand: Operand, element: int, ty: Ty) -> Value:
+            segment = self._open()
+            place = operand.value + (element if operand.repeat else 0), operand.half
+            if operand.kind is Kind.GPR and place in own and place[0] < ADDRESS:
+                return segment.get(("t" if operand.half else "s", own[place]))
+            return segment.read(operand, element, ty)
+
+        return fetch
 
 
 def _relative(instr: Instr) -> bool:

@@ -2,8 +2,8 @@
 
 An entry is an operation that has been issued: first it still has to read its sources (stage 0), then its
 result is on its way (stage 1). ``when`` is the wave's clock, in issue slots, of the next of both. Events take
-place in the order of their times; at equal times sources are read first, then it is the order of issue. ``late_read`` and ``late_commit`` are
-the program's own: what an operation does, by number.
+place in the order of their times; at equal times sources are read first, then it is the order of issue.
+``late_read`` and ``late_commit`` are the program's own: what an operation does, by number.
 """
 
 from __future__ import annotations

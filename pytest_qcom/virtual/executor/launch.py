@@ -19,6 +19,8 @@ from pytest_qcom.virtual.executor.layout import Arena, Header, Job, TextureRecor
 _CONSTANTS = 512 * 16 + 64  # bytes that a constant operand can reach with its repeats
 _SMALL = 2048  # waves times instructions below which a second thread costs more than it gives
 _NEVER = (1 << 63) - 1
+POISON, POISON_HALF = 0x7FFFBAD0, 0x7FFF
+"""What another wave's registers read as: NaN, so that it spreads."""
 _MANY = 1 << 62
 
 
@@ -150,8 +152,8 @@ class Launch:
         for workspace in workspaces:
             private = dispatch.private_bytes * layout.wave * resident
             workspace.prepare(states=layout.size * resident, lds=dispatch.shared_bytes, private=private)
-            if layout.late_bytes:  # registers keep what the wave before left, so only the first finds zeros
-                ctypes.memset(workspace.arena.states, 0, layout.size * resident)
+            if layout.late_bytes:
+                self._power_up(workspace.arena.states, resident)
         run, job = self.kernel.runtime.run, ctypes.addressof(self.job)
         first, *others = (ctypes.addressof(workspace.arena) for workspace in workspaces)
         futures = [pool.submit(run, job, arena) for arena in others] if pool is not None else []
@@ -163,6 +165,23 @@ class Launch:
             instructions=sum(workspace.arena.instructions for workspace in workspaces),
             issue_cycles=sum(workspace.arena.issue for workspace in workspaces),
         )
+
+    def _power_up(self, states: int, resident: int) -> None:
+        """Wave states before the first wave: registers are zero, those beyond the footprint poison.
+
+        A wave with late results finds what the one before it left, and writes nothing beyond its footprint.
+        """
+        layout, dispatch = self.kernel.layout, self.dispatch
+        for first in range(states, states + layout.size * resident, layout.size):
+            ctypes.memset(first, 0, layout.size)
+            for row, end, own, word in (
+                (layout.full_row, layout.full, 4 * dispatch.fregs, POISON),
+                (layout.half_row, layout.half, 4 * dispatch.hregs, POISON_HALF),
+            ):
+                count = max(0, end - own) * layout.wave
+                kind = ctypes.c_uint32 if word is POISON else ctypes.c_uint16
+                place = (kind * count).from_address(first + row(min(own, end)))
+                place[:] = [word] * count
 
     def worth(self, threads: int) -> int:
         """How many threads the launch is worth; one where a wave finds what another left."""
