@@ -91,8 +91,8 @@ class VirtualGpu:
 
     Args:
         executor: runs launches.
-        clock: how long a launch takes, in device seconds. Rounded to ticks of the always-on counter, at
-            least one, so that the same launch always takes the same time.
+        clock: how long a launch takes, in device seconds; asked when somebody reads the time. Rounded to ticks
+            of the always-on counter, at least one, so that the same launch always takes the same time.
         on_program: called once for each program and footprint, before its first launch.
         wait_limit: host seconds after which a wait that nothing satisfies is a hang.
     """
@@ -111,9 +111,10 @@ class VirtualGpu:
         self.on_program = on_program
         self.wait_limit = wait_limit
         self.launches = 0
-        self.last_seconds = 0.0  # of the last launch, before rounding to ticks
-        self._processor = CommandProcessor(self.memory, self._launch, lambda: self._ticks, self.findings)
+        self._processor = CommandProcessor(self.memory, self._launch, lambda: self.ticks, self.findings)
         self._ticks = 0
+        self._last_seconds = 0.0
+        self._untimed: list[tuple[Dispatch, Execution, Program]] = []  # until somebody asks for the time
         self._contexts: dict[int, _Context] = {}
         self._next_context = 1
         self._errors: deque[BaseException] = deque()
@@ -140,7 +141,22 @@ class VirtualGpu:
     @property
     def ticks(self) -> int:
         """The always-on counter, in ticks of 19.2 MHz since the GPU was made."""
-        return self._ticks
+        with self.lock:
+            self._time_launches()
+            return self._ticks
+
+    @property
+    def last_seconds(self) -> float:
+        """Device seconds of the last launch, before rounding to ticks."""
+        with self.lock:
+            self._time_launches()
+            return self._last_seconds
+
+    def _time_launches(self) -> None:
+        untimed, self._untimed = self._untimed, []
+        for dispatch, execution, program in untimed:
+            self._last_seconds = self.clock(dispatch, execution, program)
+            self._ticks += max(1, round(self._last_seconds * A630.clocks.always_on.value))
 
     def create_context(self) -> int:
         """A new context's number."""
@@ -305,8 +321,9 @@ class VirtualGpu:
         if 0 in dispatch.groups:
             return  # nothing to do, as on the device
         execution = self.executor.run(dispatch, self.memory)
-        self.last_seconds = self.clock(dispatch, execution, known.program)
-        self._ticks += max(1, round(self.last_seconds * A630.clocks.always_on.value))
+        self._untimed.append((dispatch, execution, known.program))
+        if len(self._untimed) >= _REMEMBERED:
+            self._time_launches()
         self.launches += 1
 
     def _known(self, dispatch: Dispatch) -> _Known:

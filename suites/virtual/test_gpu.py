@@ -153,6 +153,22 @@ def test_every_launch_takes_at_least_a_tick() -> None:
     assert (bench.gpu.ticks, bench.gpu.last_seconds) == (1, 0.0)
 
 
+def test_the_clock_is_asked_when_the_time_is_read() -> None:
+    bench = Bench()
+    asked: list[object] = []
+
+    def clock(*launch: object) -> float:
+        asked.append(launch[0])
+        return len(asked) / 19.2e6
+
+    bench.gpu.clock = clock
+    for _ in range(3):
+        bench.submit(bench.launch())
+    assert not asked and bench.gpu.launches == 3
+    assert bench.gpu.last_seconds == 3 / 19.2e6 and bench.gpu.ticks == 1 + 2 + 3
+    assert len(asked) == 3
+
+
 def test_a_launch_of_no_groups_does_nothing() -> None:
     bench = Bench()
     bench.submit(bench.launch(groups=(3, 0, 1)))
