@@ -91,8 +91,8 @@ class VirtualGpu:
 
     Args:
         executor: runs launches.
-        clock: how long a launch takes, in device seconds; asked when somebody reads the time. Rounded to ticks
-            of the always-on counter, at least one, so that the same launch always takes the same time.
+        clock: how long a launch takes, in device seconds; asked when somebody reads the time. Rounded to
+            ticks of the always-on counter, at least one, so that the same launch always takes the same time.
         on_program: called once for each program and footprint, before its first launch.
         wait_limit: host seconds after which a wait that nothing satisfies is a hang.
     """
