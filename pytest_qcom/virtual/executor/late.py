@@ -46,7 +46,8 @@ from pytest_qcom.virtual.executor.translate import Translation, Translator, regi
 
 SOURCE_LEAD = 0
 """Slots from the issue of an asynchronous instruction to the reading of its sources. Fitted to published
-verdicts: a coordinate one slot before its sample is seen, one right before it is not."""
+verdicts: a coordinate four slots before its sample is seen, one three slots before it is not. Mesa asks for
+six, which is legal for every consumer of its class."""
 _VEC4_FIBERS = 8
 """Fibers a cycle whose vec4 the store pipe takes [assumed: 64 bytes a cycle]."""
 _SHADOW = 4  # scalars of a result
