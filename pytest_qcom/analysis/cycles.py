@@ -47,23 +47,25 @@ class Constants:
         miss: cycles of its partition that an instruction costs in a loop beyond the instruction cache.
     """
 
-    hold64: float = 0.74
-    hold128: float = 6.5
+    hold64: float = 1.11
+    hold128: float = 6.25
     queue: float = 23.7
-    line: float = 0.027
+    line: float = 0.028
     texture_latency: float = 110.0
-    store_bytes: float = 16.2
-    mad_three: float = 2.1
+    store_bytes: float = 22.4
+    mad_three: float = 1.68
     mad_two: float = 1.48
     sources: float = 4.0
-    idle: float = 0.5
+    idle: float = 0.42
     turn: float = 2.0
-    miss: float = 0.7
+    miss: float = 0.73
 
 
 DEFAULT = Constants()
 START = 100.0
 """Cycles from a wave's launch to its first instruction; assumed: no published figure shows it."""
+_ACROSS = 22.7 / 9.0
+"""Cost of a shuffle across the wave over one within a quad, measured on tc3: 9.0 and 22.7 G lanes/s."""
 _WAYS = 4  # of the instruction cache, assumed: a loop thrashes all of it when it is this part too long
 
 
@@ -215,8 +217,10 @@ class _Costs:
         elif isinstance(effect, Load | Store):
             pipe, work, hold, gap, latency = self._memory(instr, effect)
         elif instr.op.sync is Sync.SS or isinstance(effect, Shuffle):
-            width = self.path.active / self.chip.rates.sfu_lanes.value
-            pipe, work, hold = Pipe.LOCAL, width * (1 + instr.rpt), 0.0
+            lanes = self.chip.rates.sfu_lanes.value * self.chip.cores.issue_partitions.value
+            pipe, work, hold = Pipe.LOCAL, self.path.active / lanes * (1 + instr.rpt), 0.0
+            if isinstance(effect, Shuffle) and effect.modes:  # across the wave
+                work *= _ACROSS
             gap, latency = 1.0 + instr.rpt, float(self.chip.latencies.alu.value)
         elif instr.op.cat in (1, 2, 3):
             busy = self.alu(instr) * self.scale.alu

@@ -53,7 +53,7 @@ class Entry:
         """What the device's times mean."""
         if self.kind != "virtual":
             return "hardware"
-        from pytest_qcom.analysis.timing import MODE
+        from pytest_qcom.analysis.cycles import MODE
 
         return MODE
 

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 
 import pytest
 
 from pytest_qcom.analysis.cycles import MODE, Estimate, estimate
 from pytest_qcom.chip import A630
 from pytest_qcom.isa.assembler import Assembler
-from pytest_qcom.kernels.registry import find
-from pytest_qcom.timings import Launch, launched
+from pytest_qcom.timings import Launch
 
 LAUNCH = Launch((128, 1, 1), (64, 4, 1), True, 8, 8, False, 0, 0, b"")
 
 
 def predicted(text: str, launch: Launch = LAUNCH) -> Estimate:
     return estimate(launch, Assembler().parse(text).program())
-
-
-@cache
-def figure(kernel: str, **given: object) -> float:
-    """The model's figure for a kernel, in its unit."""
-    found = find(kernel)
-    build = found.build(found.configure(given))
-    return build.work / estimate(launched(build, build.thread128), build.program).seconds
 
 
 def test_mode_is_named() -> None:
@@ -56,13 +46,13 @@ def test_a_wait_is_hidden_by_other_waves() -> None:
     assert among.busy["alu"] > alone.busy["alu"]
 
 
-def test_what_limits_is_named() -> None:
+def test_what_is_busy_is_told() -> None:
     alu = predicted("(rpt3)mad.f16 hr0.x, hr1.x, (r)hr2.x, (r)hr0.x\n" * 200 + "end")
     waits = predicted(
         "isam.1d (f16)(xyzw)hr4.x, r0.x, s#0, t#0\n(sy)nop\n" * 50 + "end",
         dataclasses.replace(LAUNCH, fregs=40),
     )
-    assert (alu.limiter, waits.limiter) == ("alu", "sync")
+    assert alu.busy["alu"] > 0.9 > 0.5 > max(waits.busy.values())
 
 
 def test_the_peak_is_that_of_the_chip() -> None:
@@ -76,24 +66,3 @@ def test_an_image_beyond_the_instruction_cache_is_slower() -> None:
     step = "mad.f16 hr0.x, hr1.x, hr2.x, hr3.x\n"
     small, large = (predicted(step * count + "end") for count in (900, 1800))
     assert large.cycles > 2.2 * small.cycles
-
-
-@pytest.mark.long
-class TestPublishedTurns:
-    """Turns that the notes report; their figures were measured on a device."""
-
-    def test_64_threads_lose(self) -> None:
-        assert figure("gemm_4xn_fp16", threads=64) < 0.75 * figure("gemm_4xn_fp16", threads=128)
-
-    def test_more_columns_win(self) -> None:
-        narrow = figure("gemm_4xn_fp16_published", ncols=2, donor_store=True, coord_delay=0)
-        assert figure("gemm_4xn_fp16_published", ncols=4, donor_store=True, coord_delay=4) > 1.05 * narrow
-
-    def test_unrolling_beyond_the_instruction_cache_loses(self) -> None:
-        assert figure("gemm_4xn_fp16", k_unroll=16) < figure("gemm_4xn_fp16", k_unroll=8)
-
-    def test_wide_waves_double_the_half_peak(self) -> None:
-        found = find("alu_peak")
-        build = found.build(found.configure({}, "compiler"))
-        narrow, wide = (estimate(launched(build, flag), build.program).seconds for flag in (False, True))
-        assert narrow == pytest.approx(2 * wide, rel=0.1)

@@ -10,7 +10,7 @@ from pytest_qcom.analysis.trace import steering, trace
 from pytest_qcom.errors import GpuHang
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
-from suites.analysis.fit_cycles import Launch
+from pytest_qcom.timings import Launch
 
 LAUNCH = Launch((128, 1, 1), (4, 4, 1), True, 8, 8, False, 0, 0, b"")
 

@@ -137,4 +137,4 @@ def test_stored_floors_of_the_virtual_device_are_those_of_declared_cases() -> No
     declared = {f"{kernel.name}[{case.name}]" for kernel in KERNELS.values() for case in kernel.cases}
     assert stored.floors
     assert set(stored.floors) - declared == set()
-    assert {floor.model for floor in stored.floors.values()} == {"model: issue-only"}
+    assert {floor.model for floor in stored.floors.values()} == {"model: cycle"}

@@ -1,0 +1,162 @@
+"""The page on trust: what the virtual A630 models, from where, how far it agrees, and what it leaves out.
+
+The figures stand in ``fidelity.json`` beside this module, written by ``python -m pytest_qcom.fidelity`` from
+tables of measurements and verdicts; the page follows from them and from the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pytest_qcom.analysis.cycles import DEFAULT, MODE, Constants
+from pytest_qcom.chip import A630, Certainty
+
+FILE = "fidelity.json"
+
+MODELLED = (
+    ("waves in flight", "registers, branch stack, local memory, workgroup; Mesa's rules, held against Mesa"),
+    ("issue", "a word a cycle and partition, repeats, nops, (nopN), a wave's own turn"),
+    (
+        "ALU",
+        "halves at full rate in either mode; full multiply-adds of 128 fibers slower, less for two sources",
+    ),
+    (
+        "texture pipe",
+        "coordinates, a queue of limited depth, 16 texels a cycle, latency, cache lines of a wave",
+    ),
+    ("waits", "(sy) and (ss) of a wave, hidden by the other waves of its partition"),
+    ("stores and loads", "bytes a cycle, Mesa's latencies of cached loads"),
+    ("instruction cache", "loops beyond 8 KiB"),
+    ("rounds of waves", "the next wave takes the place of one that ends; the last round may be partly empty"),
+)
+"""Parts of the cycle model and what they do."""
+
+NOT_MODELLED = (
+    "DRAM, and how workgroups share the caches: bandwidth is that of cached texels",
+    "texel formats: a texel of 16 bytes costs what one of 8 bytes does",
+    "register banks: the half rate of MADs that share their factors, as the alu_peak groups pattern shows",
+    "the drop of the texture bandwidth probe at 16 and 20 samples a wait, which has no known reason",
+    "clock and temperature: all times are at the top clock of 710 MHz, measurements moved by 2 %",
+    "launches of a queue side by side, preemption, the time of the command processor itself",
+    "divergence: the path is that of the first wave, scaled by what the launch issued",
+)
+
+
+def figures() -> dict[str, Any]:
+    """The figures that were measured last; empty where there are none."""
+    text = resources.files("pytest_qcom").joinpath(FILE).read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def summary() -> str:
+    """The figures in a line, for the suites' summary."""
+    timing = figures()["timing"]
+    return (
+        f"fidelity of {MODE}: {timing['built']} published speeds, median error "
+        f"{timing['median_abs_error']:.1%}, 90th percentile {timing['p90_abs_error']:.1%}, "
+        f"rank correlation {timing['spearman']:.3f}"
+    )
+
+
+def page() -> str:
+    """``docs/fidelity.md``."""
+    found = figures()
+    parts = [
+        "# Fidelity\n",
+        "Written by `python -m pytest_qcom.fidelity`; do not edit. What a green suite on the virtual A630 is "
+        "worth depends on its likeness to the device.\n",
+        "## Time\n",
+        f"The clock of the virtual device is `{MODE}`; a launch whose path cannot be followed has that of "
+        "`model: issue-only`, and a `TimingWarning` says so.\n",
+        "| part | how |\n| --- | --- |",
+        *(f"| {name} | {text} |" for name, text in MODELLED),
+        "\nFitted constants, the same for all kernels:\n",
+        "| constant | value | meaning |\n| --- | --- | --- |",
+        *(f"| {name} | {getattr(DEFAULT, name):g} | {text} |" for name, text in _meanings().items()),
+        "\n### Agreement with the device\n",
+        "`qcom verify-timing FILE` over the published measurements of a device "
+        f"({found['timing']['built']} rows built, {found['timing']['not_built']} not):\n",
+        "| family | rows | median error | 90th percentile |\n| --- | --- | --- | --- |",
+        *(_row(name, row) for name, row in found["timing"]["families"].items()),
+        _row("**all**", {**found["timing"], "rows": found["timing"]["built"]}),
+        f"\nRank correlation over all rows: {found['timing']['spearman']:.3f}.",
+        *_halves(found.get("cross_validation")),
+        "\nNot modelled:\n",
+        *(f"* {text}" for text in NOT_MODELLED),
+        "\n## Results and hazards\n",
+        "The instruction text equals Mesa's disassembly, delays equal Mesa's delay functions, and waves in "
+        "flight equal Mesa's; the suites hold them against Mesa in every run. What late results do, and how "
+        "far verdicts agree with those of a device, `qcom verify-verdicts FILE` says.\n",
+        "Choices where no source says what the hardware does:\n",
+        "| question | chosen | source |\n| --- | --- | --- |",
+        *(f"| {choice.question} | {choice.chosen} | {choice.source} |" for choice in A630.choices),
+        f"\nOf {len(list(A630.facts()))} facts about the chip {_count(Certainty.DOCUMENTED)} are documented, "
+        f"{_count(Certainty.MEASURED)} measured, {_count(Certainty.INFERRED)} inferred.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _meanings() -> dict[str, str]:
+    """The constants and what their documentation says of them."""
+    text = inspect.cleandoc(Constants.__doc__ or "").partition("Attributes:")[2]
+    names = [item.name for item in dataclasses.fields(Constants)]
+    found: dict[str, str] = {}
+    for part in re.split(r"\n(?=    \w[\w, ]*: )", text):
+        head, _, meaning = part.strip().partition(": ")
+        for name in head.split(", "):
+            if name in names:
+                found[name] = " ".join(meaning.split())
+    return found
+
+
+def _row(name: str, row: Mapping[str, Any]) -> str:
+    return f"| {name} | {row['rows']} | {row['median_abs_error']:.1%} | {row['p90_abs_error']:.1%} |"
+
+
+def _halves(found: Mapping[str, Any] | None) -> list[str]:
+    if not found:
+        return []
+    rows = ((name, found[key]) for name, key in (("fitted", "fitted"), ("left out", "left_out")))
+    return [
+        "\nThe same fit from round values on a random half of the rows, judged on both halves:\n",
+        "| half | rows | median error | 90th percentile |\n| --- | --- | --- | --- |",
+        *(_row(name, row) for name, row in rows),
+    ]
+
+
+def _count(certainty: Certainty) -> int:
+    return sum(fact.certainty is certainty for _, fact in A630.facts())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures the figures anew, where a table is given, and writes the page."""
+    from pytest_qcom import calibration, timings
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--measurements", type=Path, help="a table of published measurements")
+    parser.add_argument("--seconds", type=float, default=0.0, help="time for a fit of half of the rows")
+    parser.add_argument("--page", type=Path, default=Path("docs/fidelity.md"))
+    options = parser.parse_args(arguments)
+    if options.measurements:
+        table = timings.read(options.measurements)
+        facts = timings.verify(table)
+        found: dict[str, Any] = {"timing": {name: facts[name] for name in facts if name != "rows"}}
+        if options.seconds:
+            rows = [row for row in timings.rows(table) if isinstance(row, timings.Row)]
+            found["cross_validation"] = calibration.cross_validate(rows, options.seconds)
+        text = json.dumps(found, indent=2) + "\n"
+        (Path(__file__).parent / FILE).write_text(text, encoding="utf-8")
+    options.page.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
