@@ -15,7 +15,7 @@ import pytest
 
 from pytest_qcom.baselines import Measurement
 from pytest_qcom.errors import KernelError, QcomError
-from pytest_qcom.report import row, seed_note, table, versions
+from pytest_qcom.report import row, seed_note, table, trust, versions
 from pytest_qcom.session import PROPERTY, Session
 from pytest_qcom.settings import INI, MARKERS, OPTIONS, Settings
 
@@ -268,6 +268,8 @@ class Recorder:
             terminalreporter.section("kernels")
         if self.results:
             for line in table(sorted(row(result) for result, _ in self.results)):
+                terminalreporter.write_line(line)
+            for line in trust(self.session.entry.mode):
                 terminalreporter.write_line(line)
         for note in self.notes:
             terminalreporter.write_line(note)

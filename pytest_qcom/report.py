@@ -64,3 +64,14 @@ def seed_note(seed: int, session_seed: int) -> str:
         f"random inputs drawn with seed {seed:#018x} (from the node id and --qcom-seed {session_seed}); "
         f"qcom run takes it as --seed"
     )
+
+
+def trust(mode: str) -> list[str]:
+    """How far times of this meaning agree with a device; nothing for a device itself."""
+    from pytest_qcom.analysis.cycles import MODE
+
+    if mode != MODE:
+        return []
+    from pytest_qcom import fidelity
+
+    return [fidelity.summary()]
