@@ -85,6 +85,11 @@ def _code_arguments(sub: argparse.ArgumentParser) -> None:
     instead.add_argument("--text", type=Path, metavar="FILE", help="assembly text, as Mesa writes it")
 
 
+def _lint_arguments(sub: argparse.ArgumentParser) -> None:
+    _code_arguments(sub)
+    sub.add_argument("--sarif", action="store_true", help="print a SARIF log, for code review tools")
+
+
 def _device_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--device", default=DEFAULT_DEVICE, metavar="NAME", help="see 'qcom devices'")
     sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
@@ -287,6 +292,11 @@ def lint(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     program, launch = program_of(options)
     found = hazards.lint(program, **launch)
     lines = [str(finding) for finding in found] or ["no hazards"]
+    if options.sarif:
+        if options.json:
+            raise KernelError("lint with --json and --sarif: give one of them")
+        named = options.binary or options.text or options.kernel
+        lines = [hazards.to_sarif(found, f"{named}.asm")]
     return [finding.facts() for finding in found], lines, FAILED if errors(found) else 0
 
 
@@ -358,7 +368,7 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("run", run, "run a kernel and check its output", _run_arguments),
     ("disasm", disassemble, "the text of a program", _code_arguments),
     ("asm", assemble, "the instruction words of a program", _asm_arguments),
-    ("lint", lint, "the hazards of a program", _code_arguments),
+    ("lint", lint, "the hazards of a program", _lint_arguments),
     ("predict", predict, "how fast the A630 runs a kernel, by the cycle model", _predict_arguments),
     ("import", import_baselines, "make published measurements the baseline of a device", _import_arguments),
     ("verify-timing", verify_timing, "measured speeds against the cycle model's", _timing_arguments),
