@@ -82,10 +82,10 @@ def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
     cases = sum(len(kernel.cases) for kernel in KERNELS.values())
     yield "# Kernels"
     yield ""
-    yield f"Made from {len(KERNELS)} declarations with {cases} cases by `qcom list --markdown`. Footprints f/h"
-    yield "are vec4 of full and half registers; waves are those in flight, with 64 or 128 fibers. A loop's count"
-    yield "is without its branch; several stand in program order. Published are the figures of the notes for"
-    yield f"this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong there has none."
+    yield f"Made from {len(KERNELS)} declarations with {cases} cases by `qcom list --markdown`. Footprints"
+    yield "f/h are vec4 of full and half registers; waves are those in flight, with 64 or 128 fibers. A loop's"
+    yield "count is without its branch; several stand in program order. Published are the figures of the"
+    yield f"notes for this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong has none."
     for kernel in KERNELS.values():
         yield from _section(kernel, figures, builder)
 

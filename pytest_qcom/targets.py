@@ -102,7 +102,7 @@ def _cases(kernel: Kernel, row: Mapping[str, str]) -> list[Target]:
     return [Target(kernel, case.name) for case in kernel.cases if kernel.configure({}, case.name) == options]
 
 
-def _words(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+def assignments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
     """``name=value`` words, dashes as underscores; a name alone is a flag."""
     for word in words:
         name, separator, value = word.partition("=")
@@ -116,4 +116,4 @@ def named(kernel: str, case: str | None, words: Sequence[str]) -> Target:
         KernelError: what is wrong with it.
     """
     found = registry.find(kernel)
-    return Target(found, found.case(case).name if case else found.cases[0].name, dict(_words(words)))
+    return Target(found, found.case(case).name if case else found.cases[0].name, dict(assignments(words)))

@@ -84,13 +84,12 @@ class Case:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A kernel, declared once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """Something to run and to check, declared once.
 
     Attributes:
         options: a frozen dataclass; field names are those of the published notes.
-        build: options to a :class:`Build`. Raises :class:`KernelError` on options that do not go together.
         inputs: (options, generator) to the named input arrays, random.
         oracle: (options, inputs) to the expected outputs, in float64 or wider.
         tolerance: (options, inputs) to the largest allowed absolute error an element, derived there.
@@ -104,7 +103,6 @@ class Kernel:
     name: str
     summary: str
     options: type[Any]
-    build: Callable[[Any], Build]
     inputs: Callable[[Any, np.random.Generator], Arrays]
     oracle: Callable[[Any, Arrays], Arrays]
     tolerance: Callable[[Any, Arrays], Mapping[str, NDArray[Any] | float]]
@@ -153,6 +151,17 @@ class Kernel:
             for item in fields(self.options)
             if getattr(options, item.name) != item.default
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel(Declared):
+    """A kernel.
+
+    Attributes:
+        build: options to a :class:`Build`. Raises :class:`KernelError` on options that do not go together.
+    """
+
+    build: Callable[[Any], Build]
 
 
 def _value(kernel: str, key: str, value: Any, kind: Any) -> Any:

@@ -32,6 +32,7 @@ from pytest_qcom.kernels.families import (
     probe_branch,
     probe_images,
     shuffle,
+    strassen_sums,
     texture_bw,
 )
 from pytest_qcom.kernels.kernel import Kernel
@@ -57,6 +58,7 @@ FAMILIES = (
     matmul_patch_fp32,
     pack_banked,
     packed_alias,
+    strassen_sums,
     alu_peak,
     mad_peak,
     texture_bw,
