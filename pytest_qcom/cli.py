@@ -102,6 +102,14 @@ def _run_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
 
 
+def _compose_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("composition", metavar="NAME", help="a sequence of launches: strassen")
+    sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
+    sub.add_argument("--case", help="the case to start from (default: the first)")
+    _device_arguments(sub)
+    sub.add_argument("--seed", type=integer, default=0, help="of the random inputs")
+
+
 def _exec_arguments(sub: argparse.ArgumentParser) -> None:
     _device_arguments(sub)
     sub.add_argument("script", type=Path, help="a Python program that uses tinygrad")
@@ -266,6 +274,21 @@ def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return facts, lines, 0 if facts["ok"] else FAILED
 
 
+def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """Runs a sequence of launches on random inputs and checks its output."""
+    from pytest_qcom import composed, targets
+    from pytest_qcom.kernels import compositions
+
+    composition = compositions.find(options.composition)
+    given = dict(targets.assignments(options.options))
+    chosen = composition.configure(given, options.case or composition.cases[0].name)
+    entry = registry.find(options.device, Path.cwd())
+    with entry.open(options.hazards) as device:
+        facts = composed.facts(device, composition, chosen, options.seed)
+    lines = [f"{name}: {value}" for name, value in facts.items()]
+    return facts, lines, 0 if facts["ok"] else FAILED
+
+
 def disassemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """The text of a program, as Mesa writes it."""
     program, launch = program_of(options)
@@ -366,6 +389,7 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("list", list_kernels, "the declared kernels", _list_arguments),
     ("devices", list_devices, "the known devices", _no_arguments),
     ("run", run, "run a kernel and check its output", _run_arguments),
+    ("compose", compose, "run a sequence of launches and check its output", _compose_arguments),
     ("disasm", disassemble, "the text of a program", _code_arguments),
     ("asm", assemble, "the instruction words of a program", _asm_arguments),
     ("lint", lint, "the hazards of a program", _lint_arguments),
