@@ -100,8 +100,9 @@ def pytest_benchmark_generate_machine_info(config: pytest.Config) -> dict[str, s
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_benchmark_update_commit_info(commit_info: dict[str, Any]) -> None:
-    commit_info["versions"] = versions()
+def pytest_benchmark_update_commit_info(config: pytest.Config, commit_info: dict[str, Any]) -> None:
+    if config.stash[SESSION].settings.asked:
+        commit_info["versions"] = versions()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -261,7 +262,8 @@ class Recorder:
                 self.notes.append(self.session.store([result for result, passed in self.results if passed]))
             except QcomError as error:
                 self.notes.append(f"ERROR: {error}")
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+                if session.exitstatus == pytest.ExitCode.OK:  # an interrupt stays one
+                    session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.results or self.notes:

@@ -45,6 +45,19 @@ def test_update_of_a_partial_run_keeps_the_rest(desk: Run, measured: Path) -> No
     }
 
 
+def test_interrupted_update_stores_what_was_measured_and_stays_interrupted(desk: Run, measured: Path) -> None:
+    before = entries(measured)
+    interrupt = "\ndef test_interrupt(): raise KeyboardInterrupt\n"
+    result = desk("--qcom-update-baselines", "-k", "interrupt", test=KERNEL_TEST + interrupt)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert entries(measured) == before
+    small = ("-k", "small or interrupt")
+    result = desk("--qcom-update-baselines", *small, test=KERNEL_TEST + interrupt, FAKE_SECONDS="2e-3")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    changed = {name for name, entry in entries(measured).items() if entry != before[name]}
+    assert changed == {"copy[small]"}
+
+
 def test_update_from_several_workers(pytester: pytest.Pytester, desk: Run) -> None:
     assert desk("-n", "2", "--qcom-update-baselines").ret == 0
     assert len(entries(pytester.path / "baselines" / "desk" / "0001_floors.json")) == 2
@@ -184,6 +197,14 @@ def test_benchmarks_report_device_time(pytester: pytest.Pytester, desk: Run, mea
         "copy",
         "device_seconds",
     )
+
+
+def test_benchmarks_of_a_project_that_did_not_ask_are_its_own(pytester: pytest.Pytester, run: Run) -> None:
+    path = pytester.path / "own.json"
+    test = "def test_own(benchmark): benchmark.pedantic(lambda: None, rounds=1)"
+    result = run(f"--benchmark-json={path}", test=test)
+    result.assert_outcomes(passed=1)
+    assert "versions" not in json.loads(path.read_text())["commit_info"]
 
 
 def test_comparing_reads_the_stored_floors(desk: Run, measured: Path) -> None:
