@@ -93,6 +93,7 @@ def _lint_arguments(sub: argparse.ArgumentParser) -> None:
 def _device_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--device", default=DEFAULT_DEVICE, metavar="NAME", help="see 'qcom devices'")
     sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
+    sub.add_argument("--races", action="store_true", help="as --qcom-races of pytest")
 
 
 def _run_arguments(sub: argparse.ArgumentParser) -> None:
@@ -268,7 +269,7 @@ def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
 
     target = target_of(options)
     entry = registry.find(options.device, Path.cwd())
-    with entry.open(options.hazards) as device:
+    with racing(options, entry), entry.open(options.hazards) as device:
         facts = conformance.facts(device, target, options.seed, options.rounds)
     lines = [f"{name}: {value}" for name, value in facts.items()]
     return facts, lines, 0 if facts["ok"] else FAILED
@@ -283,7 +284,7 @@ def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     given = dict(targets.assignments(options.options))
     chosen = composition.configure(given, options.case or composition.cases[0].name)
     entry = registry.find(options.device, Path.cwd())
-    with entry.open(options.hazards) as device:
+    with racing(options, entry), entry.open(options.hazards) as device:
         facts = composed.facts(device, composition, chosen, options.seed)
     lines = [f"{name}: {value}" for name, value in facts.items()]
     return facts, lines, 0 if facts["ok"] else FAILED
@@ -323,13 +324,21 @@ def lint(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return [finding.facts() for finding in found], lines, FAILED if errors(found) else 0
 
 
+def racing(options: argparse.Namespace, entry: registry.Entry) -> contextlib.AbstractContextManager[None]:
+    """Looks for races while entered, where that was asked for."""
+    from pytest_qcom.session import looking_for_races
+
+    return looking_for_races(entry) if options.races else contextlib.nullcontext()
+
+
 def execute(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """Runs a Python program whose tinygrad device is the one named."""
     from pytest_qcom.devices import session
 
     entry = registry.find(options.device, Path.cwd())
     entry.require(options.hazards)
-    session.run_script(entry, options.hazards, options.script, options.arguments)
+    with racing(options, entry):
+        session.run_script(entry, options.hazards, options.script, options.arguments)
     return None, (), 0
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_qcom import baselines, report
-from pytest_qcom.devices import registry
+from pytest_qcom.devices import RACES_VARIABLE, registry
 from pytest_qcom.errors import BaselineError, DeviceUnavailable
 from pytest_qcom.settings import Settings
 
@@ -46,6 +48,30 @@ class Clock:
         return seconds
 
 
+@contextlib.contextmanager
+def looking_for_races(entry: registry.Entry) -> Iterator[None]:
+    """While entered, virtual devices that are opened look for races between workgroups.
+
+    Raises:
+        DeviceUnavailable: ``entry`` is hardware, which does not tell.
+    """
+    if not entry.deterministic:
+        raise DeviceUnavailable(
+            f"device {entry.name} and races: hardware does not tell who accessed what; "
+            "use the virtual device",
+            device=entry.name,
+        )
+    before = os.environ.get(RACES_VARIABLE)
+    os.environ[RACES_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[RACES_VARIABLE]
+        else:
+            os.environ[RACES_VARIABLE] = before
+
+
 class Session:
     """The device of a session and what it is held to; each part made when it is first needed.
 
@@ -59,6 +85,8 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._device: Device | None = None
         self.installed = False
+        if settings.races:
+            self._stack.enter_context(looking_for_races(self.entry))
         if settings.asked:
             self.entry.require(settings.hazards)
 

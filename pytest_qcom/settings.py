@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_qcom.devices import RACES_VARIABLE
+
 DEFAULT_DEVICE = "virtual"
 DEVICE_VARIABLE = "QCOM_DEVICE"
 HAZARD_MODES = ("strict", "emulate", "off")
@@ -36,6 +38,16 @@ OPTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
             "help": "Programs whose waits are too short, on the virtual device: 'strict' fails them with an "
             "explanation, 'emulate' gives the wrong numbers that hardware would, 'off' runs them as if every "
             "wait were there. Default: %(default)s.",
+        },
+    ),
+    (
+        "--qcom-races",
+        {
+            "action": "store_true",
+            "default": False,
+            "help": "Fail launches on the virtual device in which two workgroups access the same memory and "
+            "one of them writes, naming both instructions; several times as slow. Also: environment variable "
+            f"{RACES_VARIABLE}=1.",
         },
     ),
     (
@@ -76,6 +88,7 @@ class Settings:
 
     Attributes:
         asked: somebody named the device. Where nobody did, the plugin stays silent until a test uses it.
+        races: launches whose workgroups race fail; otherwise as the environment has it.
         baselines: folder that holds one folder of floors a device.
     """
 
@@ -86,6 +99,7 @@ class Settings:
     update: bool
     root: Path
     baselines: Path
+    races: bool = False
 
     @classmethod
     def read(cls, option: Any, ini: Callable[[str], Any], root: Path) -> Settings:
@@ -99,4 +113,5 @@ class Settings:
             update=option.qcom_update_baselines,
             root=root,
             baselines=root / ini("qcom_baselines"),
+            races=option.qcom_races,
         )

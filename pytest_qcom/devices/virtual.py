@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator
 from typing import Any
 
 from pytest_qcom.analysis import hazards
 from pytest_qcom.analysis.clock import Clock
 from pytest_qcom.analysis.findings import errors
+from pytest_qcom.devices import RACES_VARIABLE
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.errors import DeviceUnavailable
 from pytest_qcom.isa.instruction import FiberId
@@ -21,17 +23,24 @@ from pytest_qcom.virtual.gpu import ProgramHook, VirtualGpu
 
 
 def gpu(hazards_mode: str) -> VirtualGpu:
-    """A virtual A630.
+    """A virtual A630, which looks for races where :data:`~pytest_qcom.devices.RACES_VARIABLE` is set.
 
     Args:
         hazards_mode: ``strict``: a program with a hazard does not run; ``emulate``: it computes what its
             late results make of it; ``off``: as if every wait were there.
 
     Raises:
-        DeviceUnavailable: another mode.
+        DeviceUnavailable: another mode, or one that does not go with looking for races.
     """
     found = hook(hazards_mode)
-    return VirtualGpu(Executor(late=_hazardous if hazards_mode == "emulate" else None), Clock(), found)
+    races = os.environ.get(RACES_VARIABLE, "0") not in ("", "0")
+    if races and hazards_mode == "emulate":
+        raise DeviceUnavailable(
+            f"virtual device with hazards mode emulate and {RACES_VARIABLE}: races are looked for with every "
+            "wait in its place; choose hazards mode strict or off"
+        )
+    late = _hazardous if hazards_mode == "emulate" else None
+    return VirtualGpu(Executor(late=late, races=races), Clock(), found)
 
 
 def hook(hazards_mode: str) -> ProgramHook | None:

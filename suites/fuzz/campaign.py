@@ -28,7 +28,8 @@ PATIENCE = 60.0
 
 _ROOM = 1 << 20
 _HEAD = 12  # the number of the input, its length
-_DONE = (1 << 64) - 1
+_DONE, _SETUP = (1 << 64) - 1, (1 << 64) - 2
+_SETUP_PATIENCE = 10 * PATIENCE
 _ROOT = Path(__file__).parents[2]
 
 
@@ -85,14 +86,14 @@ class Worker:
     def __init__(self, target: str, seed: int, start: int, stop: int, findings: Path) -> None:
         self.target, self.seed, self.stop, self.findings = target, seed, stop, findings
         self.folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
-        (self.folder / "input").write_bytes(bytes(_ROOM))
         (self.folder / "outcomes").write_text("{}")
         self.outcomes: Counter[str] = Counter()
         self.launch(start)
 
     def launch(self, start: int) -> None:
         """A new process, from input ``start`` on."""
-        self.seen, self.since = start, time.monotonic()
+        self.seen, self.since = _SETUP, time.monotonic()
+        (self.folder / "input").write_bytes(struct.pack("<QI", _SETUP, 0) + bytes(_ROOM - _HEAD))
         arguments = [self.target, str(self.seed), str(start), str(self.stop), str(self.folder)]
         environment = os.environ | {"PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(_ROOT)}
         self.errors = (self.folder / "errors").open("wb")
@@ -111,7 +112,8 @@ class Worker:
         if number != self.seen:
             self.seen, self.since = number, time.monotonic()
         code = self.process.poll()
-        if code is None and time.monotonic() - self.since < PATIENCE:
+        patience = _SETUP_PATIENCE if number == _SETUP else PATIENCE
+        if code is None and time.monotonic() - self.since < patience:
             return False
         if code is None:
             self.process.kill()
@@ -120,12 +122,14 @@ class Worker:
         self.outcomes.update(json.loads((self.folder / "outcomes").read_text()))
         if code == 0 and number == _DONE:
             return True
+        if number == _SETUP:
+            raise RuntimeError(f"{self.target} is not ready: {(self.folder / 'errors').read_text()[-2000:]}")
         what = f"no end within {PATIENCE:g} s" if code is None else f"the process ended with {code}"
         text = what + "\n" + (self.folder / "errors").read_text(errors="replace")
         self.outcomes["found"] += 1
         report(self.folder, self.target, self.seed, number, text, shared)
         (self.folder / "outcomes").write_text("{}")
-        if number + 1 >= self.stop or number < 0:
+        if number + 1 >= self.stop:
             return True
         self.launch(number + 1)
         return False

@@ -135,6 +135,10 @@ class Shaders:
         self.folder = folder
         self.executors: tuple[Executor, ...] = ()
         self.count = 0
+        corpus()
+        for thread128 in (False, True):  # compiles what all programs share
+            program = launch(struct.pack("<Q", END), thread128=thread128)
+            Executor(threads=1, cache_dir=folder).run(program, Memory())
         self.guarded = aligned((3, 4096), np.uint8)
         texture = self.guarded[1].view(np.float16).reshape(8, 64, 4)
         self.bound = tuple(

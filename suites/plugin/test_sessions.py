@@ -45,6 +45,7 @@ def test_help_and_markers_document_everything(run: Run) -> None:
     for name in (
         "--qcom-device",
         "--qcom-hazards",
+        "--qcom-races",
         "--qcom-seed",
         "--qcom-update-baselines",
         "qcom_device (string)",
