@@ -83,9 +83,9 @@ def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
     yield "# Kernels"
     yield ""
     yield f"Made from {len(KERNELS)} declarations with {cases} cases by `qcom list --markdown`. Footprints"
-    yield "f/h are vec4 of full and half registers; waves are those in flight, with 64 or 128 fibers. A loop's"
-    yield "count is without its branch; several stand in program order. Published are the figures of the"
-    yield f"notes for this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong has none."
+    yield "f/h are vec4 of full and half registers; waves are those in flight, with 64 or 128 fibers. A"
+    yield "loop's count is without its branch; several stand in program order. Published are the figures of"
+    yield f"the notes for this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong has none."
     for kernel in KERNELS.values():
         yield from _section(kernel, figures, builder)
 

@@ -1,0 +1,240 @@
+"""A device in another process, here or on another machine: the device interface over execnet.
+
+The process at the other end needs this package. It opens the device that it is told to, and does there what
+is asked here; memory stays there. Errors come back as what they are, with the device's name in front, and a
+process that ends takes nothing with it but its own device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import execnet
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom import errors
+from pytest_qcom.devices import registry
+from pytest_qcom.devices.device import Device, Tensor
+from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomError
+
+HERE = f"popen//python={sys.executable}"
+"""An execnet address: a new process on this machine."""
+
+TIMEOUT = 600.0
+"""Seconds that an answer may take. A launch has its own, shorter limit in its process."""
+
+_SERVE = "from pytest_qcom.devices.remote import serve; serve(channel)"
+_Packed = tuple[bytes, str, tuple[int, ...]]
+
+
+@contextlib.contextmanager
+def opened(
+    name: str, device: str = "virtual", hazards: str = "strict", address: str = HERE
+) -> Iterator[RemoteDevice]:
+    """A device of another process, until the context ends.
+
+    Args:
+        name: what it is called here, in errors too.
+        device: what the other process has it registered as.
+        address: an execnet address, such as ``ssh=comma@tc3//python=python3``.
+
+    Raises:
+        DeviceUnavailable: no process there, or it cannot open the device.
+    """
+    group = execnet.Group()
+    try:
+        gateway = group.makegateway(address)
+    except (OSError, EOFError, execnet.HostNotFound) as error:
+        raise DeviceUnavailable(
+            f"device {name}: no process at {address} ({error}); check the address, and that Python is there",
+            device=name,
+        ) from error
+    try:
+        yield RemoteDevice(name, gateway.remote_exec(_SERVE), device, hazards)
+    finally:
+        group.terminate(timeout=5.0)
+
+
+class RemoteDevice:
+    """A :class:`~pytest_qcom.devices.device.Device` at the other end of a channel.
+
+    Raises:
+        DeviceUnavailable: the other process cannot open the device.
+    """
+
+    def __init__(self, name: str, channel: Any, device: str, hazards: str) -> None:
+        self.name = name
+        self._channel = channel
+        self.chip, self.mode, self.pid = self._ask("open", device, hazards)
+
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        """A linear buffer holding ``array`` (C order)."""
+        return self._tensor(array.shape, array.dtype, False, self._ask("upload", _pack(array)))
+
+    def image(self, array: NDArray[Any]) -> Tensor:
+        """A 2D image holding ``array``."""
+        return self._tensor(array.shape, array.dtype, True, self._ask("image", _pack(array)))
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, image: bool = False) -> Tensor:
+        """Memory filled with NaN bytes."""
+        kind = np.dtype(dtype)
+        return self._tensor(shape, kind, image, self._ask("empty", tuple(shape), kind.str, image))
+
+    def view(self, tensor: Tensor, shape: tuple[int, ...], image: bool, start: int = 0) -> Tensor:
+        """A part of a tensor's memory in another shape."""
+        number = self._ask("view", self._number(tensor), tuple(shape), image, start)
+        return self._tensor(shape, tensor.dtype, image, number)
+
+    def download(self, tensor: Tensor) -> NDArray[Any]:
+        """A copy of the contents."""
+        return _unpack(self._ask("download", self._number(tensor)))
+
+    def launch(
+        self,
+        binary: bytes,
+        name: str,
+        args: Sequence[Tensor],
+        groups: tuple[int, int, int],
+        local: tuple[int, int, int],
+        thread128: bool = False,
+    ) -> float:
+        """Runs a QCOM CL binary once; device seconds."""
+        numbers = tuple(self._number(tensor) for tensor in args)
+        return float(self._ask("launch", binary, name, numbers, tuple(groups), tuple(local), thread128))
+
+    def reset(self) -> None:
+        """Frees what was left behind and recovers from a fault or hang."""
+        self._ask("reset")
+
+    def _tensor(self, shape: tuple[int, ...], dtype: np.dtype[Any], image: bool, number: int) -> Tensor:
+        return Tensor(tuple(shape), dtype, image, (self, number))
+
+    def _number(self, tensor: Tensor) -> int:
+        owner, number = tensor.handle if isinstance(tensor.handle, tuple) else (None, 0)
+        if owner is not self:
+            raise LaunchError(
+                f"device {self.name}: a tensor of shape {tensor.shape} is of another device; upload it here"
+            )
+        return int(number)
+
+    def _ask(self, what: str, *arguments: Any) -> Any:
+        """The answer of the other process to a request."""
+        try:
+            self._channel.send((what, arguments))
+            kind, *answer = self._channel.receive(TIMEOUT)
+        except (EOFError, OSError, execnet.RemoteError) as error:
+            raise DeviceUnavailable(
+                f"device {self.name}: its process ended during {what} ({_line(error)}); open it again",
+                device=self.name,
+            ) from error
+        except self._channel.TimeoutError as error:
+            raise GpuHang(
+                f"device {self.name}: no answer to {what} within {TIMEOUT:g} s; open it again",
+                device=self.name,
+            ) from error
+        if kind == "error":
+            raise _error(self.name, *answer)
+        return answer[0]
+
+
+def serve(channel: Any) -> None:
+    """What the other process does: answers requests until the channel ends."""
+    with contextlib.ExitStack() as stack:
+        server = _Server(stack)
+        for what, arguments in channel:
+            try:
+                channel.send(("answer", getattr(server, f"answer_{what}")(*arguments)))
+            except QcomError as error:
+                channel.send(("error", type(error).__name__, str(error)))
+
+
+class _Server:
+    """The device at this end and its tensors by number."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._numbers = itertools.count()
+        self._tensors: dict[int, Tensor] = {}
+        self._device: Device | None = None
+
+    @property
+    def device(self) -> Device:
+        if self._device is None:
+            raise DeviceUnavailable("no device is open; the first request opens one")
+        return self._device
+
+    def answer_open(self, name: str, hazards: str) -> tuple[str, str, int]:
+        import os
+
+        self._device = self._stack.enter_context(registry.find(name, Path.cwd()).open(hazards))
+        return self.device.chip, self.device.mode, os.getpid()
+
+    def answer_upload(self, packed: _Packed) -> int:
+        return self._keep(self.device.upload(_unpack(packed)))
+
+    def answer_image(self, packed: _Packed) -> int:
+        return self._keep(self.device.image(_unpack(packed)))
+
+    def answer_empty(self, shape: tuple[int, ...], dtype: str, image: bool) -> int:
+        return self._keep(self.device.empty(shape, np.dtype(dtype), image))
+
+    def answer_view(self, number: int, shape: tuple[int, ...], image: bool, start: int) -> int:
+        return self._keep(self.device.view(self._tensor(number), shape, image, start))
+
+    def answer_download(self, number: int) -> _Packed:
+        return _pack(self.device.download(self._tensor(number)))
+
+    def answer_launch(
+        self,
+        binary: bytes,
+        name: str,
+        numbers: tuple[int, ...],
+        groups: tuple[int, int, int],
+        local: tuple[int, int, int],
+        thread128: bool,
+    ) -> float:
+        tensors = [self._tensor(number) for number in numbers]
+        return self.device.launch(binary, name, tensors, groups, local, thread128)
+
+    def answer_reset(self) -> None:
+        self.device.reset()
+        self._tensors.clear()
+
+    def _keep(self, tensor: Tensor) -> int:
+        number = next(self._numbers)
+        self._tensors[number] = tensor
+        return number
+
+    def _tensor(self, number: int) -> Tensor:
+        if number not in self._tensors:
+            raise LaunchError("a tensor was freed by a reset; upload it again")
+        return self._tensors[number]
+
+
+def _pack(array: NDArray[Any]) -> _Packed:
+    return np.ascontiguousarray(array).tobytes(), array.dtype.str, tuple(map(int, array.shape))
+
+
+def _unpack(packed: _Packed) -> NDArray[Any]:
+    data, dtype, shape = packed
+    return np.frombuffer(data, np.dtype(dtype), math.prod(shape)).reshape(shape).copy()
+
+
+def _error(name: str, kind: str, text: str) -> QcomError:
+    """The other end's error, as one of this end."""
+    found = getattr(errors, kind, QcomError)
+    made: QcomError = found(f"device {name}: {text}", device=name)
+    return made
+
+
+def _line(error: BaseException) -> str:
+    """An error in one line: of a remote one the last, which says what it was."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1]
