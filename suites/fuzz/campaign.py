@@ -38,7 +38,8 @@ class Result:
     """What became of a target's inputs.
 
     Attributes:
-        outcomes: how many were accepted, refused, or found something.
+        outcomes: how many were accepted, refused, or found something; without some of those right before
+            one that killed its process.
         found: paths of the reports on inputs that ended badly, each with its input beside it.
     """
 
@@ -63,6 +64,7 @@ def work(target: str, seed: int, start: int, stop: int, folder: Path) -> None:
             except Exception:
                 outcomes["found"] += 1
                 report(folder, target, seed, number, traceback.format_exc(), bytes(shared))
+                (folder / "outcomes").write_text(json.dumps(outcomes))
             if number % 256 == 0:
                 (folder / "outcomes").write_text(json.dumps(outcomes))
         shared[:8] = struct.pack("<Q", _DONE)
