@@ -236,6 +236,9 @@ def _assemble(mnemonic: str, operands: Sequence[str], attributes: Mapping[str, i
     else:
         known = sorted({name for op in OPS for name in (op.name, *ALIASES)})
         near = get_close_matches(mnemonic, known, 3, 0.4)
+        for op in candidates:
+            if op.name == mnemonic:  # a part of the name, such as a type, is missing
+                raise EncodeError(f"mnemonic {mnemonic!r} is incomplete; write {op.layout.spelling}")
         raise EncodeError(
             f"mnemonic {mnemonic!r} is unknown; did you mean {', '.join(near) or 'one of the table'}?"
         )

@@ -130,6 +130,11 @@ class Form:
         return True
 
     @property
+    def spelling(self) -> str:
+        """The mnemonic as it is written, choices in parentheses: ``stg.(f16|f32|...)``."""
+        return self._mnemonic[0].pattern.replace("\\.", ".").replace("(?:", "(")
+
+    @property
     def usage(self) -> str:
         """The operands by name, as in ``dst, src1, src2``."""
         return ", ".join(self.operands).translate({ord("{"): None, ord("}"): None}) or "none"

@@ -138,6 +138,8 @@ def test_comments_and_blank_lines() -> None:
 
 ERRORS = [
     ("frobnicate r0.x", "line 1: mnemonic 'frobnicate' is unknown"),
+    ("getfiberid r0.x", "line 1: mnemonic 'getfiberid' is incomplete; write getfiberid.(u8_32|f16|f32|"),
+    ("dp4acc r0.x, r1.x, r2.x, r3.x", "write dp4acc(.unsigned|.mixed)(.high|.low)"),
     ("add.ff r0.x, r1.x, r2.x", "did you mean add.f"),
     ("add.f r0.x, r1.x", "line 1: add.f with 2 operands; it takes 3: dst, src1, src2"),
     ("add.f r0.x, r1.x, hr2.x",
