@@ -127,7 +127,8 @@ def _halves(found: Mapping[str, Any] | None) -> list[str]:
         return []
     rows = ((name, found[key]) for name, key in (("fitted", "fitted"), ("left out", "left_out")))
     return [
-        "\nThe same fit from round values on a random half of the rows, judged on both halves:\n",
+        "\nThe same search from round values on a random half of the rows, judged on both halves"
+        f"{found.get('how', '')}:\n",
         "| half | rows | median error | 90th percentile |\n| --- | --- | --- | --- |",
         *(_row(name, row) for name, row in rows),
     ]
