@@ -48,6 +48,9 @@ SOURCE_LEAD = 0
 """Slots from the issue of an asynchronous instruction to the reading of its sources. Fitted to published
 verdicts: a coordinate four slots before its sample is seen, one three slots before it is not. Mesa asks for
 six, which is legal for every consumer of its class."""
+TEXTURE_LOOP = 90
+"""Cycles from a sample's coordinates to its texel in the loop of a matrix product, where not everything is in
+the nearest cache: measured as 80 to 100 on a device, by what a (sy) behind samples costs."""
 _VEC4_FIBERS = 8
 """Fibers a cycle whose vec4 the store pipe takes [assumed: 64 bytes a cycle]."""
 _SHADOW = 4  # scalars of a result
@@ -393,7 +396,8 @@ def _times(instr: Instr, wave: int) -> tuple[int, int]:
     count = access.vector(instr) if instr.op.cat in (5, 6) else 1
     if instr.op.latency is Latency.TEXTURE:
         table = times.texture128 if wide else times.texture
-        return wave // A630.rates.texels.value, table.value[min(max(count, 1), 4) - 1]
+        cached = table.value[min(max(count, 1), 4) - 1]
+        return wave // A630.rates.texels.value, max(cached, TEXTURE_LOOP)
     if instr.op.latency is Latency.SFU:
         return wave // A630.rates.sfu_lanes.value, times.sfu.value[0]
     if instr.op.latency is Latency.LOCAL:
