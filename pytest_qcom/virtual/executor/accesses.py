@@ -192,6 +192,7 @@ class Accesses(Emission):
             return
         data = instr.srcs[1]
         rows = self._source_rows(data, count, 4, data.half)
+        kind = "u16" if instr.type is Ty.U16 else kind
         self._texels(index, f"stib_{kind}", rows, xy, instr["slot"], count)
 
     def _shuffle(self, instr: Instr) -> None:

@@ -29,8 +29,9 @@ from pytest_qcom.virtual.executor.irgen import (
 )
 from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Status, TextureRecord, field
 
-KINDS = {"f32": (FLOAT, 32), "f16": (HALF, 16), "i16": (I16, 16)}
-"""Register types of texels by name: ``f32`` stands for every 32-bit type, ``i16`` for both integer ones."""
+KINDS = {"f32": (FLOAT, 32), "f16": (HALF, 16), "i16": (I16, 16), "u16": (I16, 16)}
+"""Register types of texels by name: ``f32`` stands for every 32-bit type, and in reads ``i16`` for both
+integer ones; in stores it is extended with its sign, ``u16`` with zeros."""
 
 _QUAD = ir.VectorType(I32, 4)
 _FLOATS = ir.VectorType(FLOAT, 4)
@@ -50,8 +51,9 @@ def emit(module: Any, wave: int) -> None:
     _texel(module)
     _store_texel(module)
     for kind in KINDS:
-        _read(module, wave, f"isam_{kind}", "texture", kind)
-        _read(module, wave, f"ldib_{kind}", "image", kind)
+        if kind != "u16":
+            _read(module, wave, f"isam_{kind}", "texture", kind)
+            _read(module, wave, f"ldib_{kind}", "image", kind)
         _write(module, wave, kind)
 
 
@@ -427,6 +429,6 @@ def _widened(a: _Access, raw: Any) -> Any:
     b = a.f.b
     if a.kind == "f32":
         return raw
-    if a.kind == "i16":
-        return b.sext(raw, I32)
+    if a.kind in ("i16", "u16"):
+        return b.sext(raw, I32) if a.kind == "i16" else b.zext(raw, I32)
     return b.bitcast(b.fpext(b.bitcast(raw, HALF), FLOAT), I32)

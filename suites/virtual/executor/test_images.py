@@ -229,3 +229,26 @@ def test_typed_stores(executor: Executor, form: Format, lanes: int) -> None:
         if 0 <= x < 17 and 0 <= y < 3:
             want[y, x] = _packed(form, value)
     assert np.array_equal(output.view(np.uint8), want.view(np.uint8))
+
+
+@pytest.mark.parametrize("kind", ["u16", "s16"])
+@pytest.mark.parametrize("form", [Format.RGBA32_UINT, Format.RGBA32_SINT, Format.RGBA8_UINT])
+def test_stores_of_short_integers(executor: Executor, kind: str, form: Format) -> None:
+    """Halves are extended as their type says; bytes take the nearest that they can hold."""
+    values = aligned((64, 4), "uint16")
+    values[...] = np.random.default_rng(8).integers(0, 1 << 16, values.shape)
+    values[0] = [0, 0x7FFF, 0x8000, 0xFFFF]
+    output = aligned((1, 64, 4), DTYPES[form])
+    memory = Memory()
+    memory.add(output)
+    a = Assembler()
+    lane_address(a, 40, "r0.x", "c0.x", 3)
+    a.emit("ldg.u16", "hr4.x", "g[r10.x]", 4)
+    a.emit("mov.u32u32", "r1.x", "r0.x")
+    a.emit("mov.u32u32", "r1.y", 0)
+    a.parse(f"stib.b.typed.2d.{kind}.4.imm hr4.x, r1.x, 0")
+    a.emit("end")
+    executor.run(launch(a.program(), constants(memory.add(values)), images=(image(output, form),)), memory)
+    wide = values.astype(np.int64) if kind == "u16" else values.view(np.int16).astype(np.int64)
+    want = np.minimum(wide % (1 << 32), 255) if form is Format.RGBA8_UINT else wide % (1 << 32)
+    assert np.array_equal(output[0].astype(np.int64) % (1 << 32), want)
