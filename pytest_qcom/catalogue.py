@@ -16,8 +16,9 @@ from typing import Any
 from pytest_qcom import baselines
 from pytest_qcom.analysis.occupancy import occupancy
 from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.edit import branches
-from pytest_qcom.kernels.kernel import Build, Kernel
+from pytest_qcom.kernels.kernel import Build, Declared, Kernel
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.rewrite import counts
 
@@ -88,9 +89,26 @@ def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
     yield f"the notes for this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong has none."
     for kernel in KERNELS.values():
         yield from _section(kernel, figures, builder)
+    yield from ("", "# Sequences of launches", "", "Run by `qcom compose`.")
+    for composition in COMPOSITIONS.values():
+        yield from _head(composition)
+        yield from ("", _row(("case", "options", "marked")), _row(["---"] * 3))
+        for case in composition.cases:
+            marked = "long" if case.name in composition.long else ""
+            yield _row((case.name, _options(composition, composition.configure({}, case.name)), marked))
 
 
 def _section(kernel: Kernel, figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
+    yield from _head(kernel)
+    yield from ("", _row(_COLUMNS), _row(["---"] * len(_COLUMNS)))
+    for case in kernel.cases:
+        options = kernel.configure({}, case.name)
+        cells = _code(builder(kernel.name, case.name))
+        figure = figures.get(baselines.key(kernel.name, case.name), "")
+        yield _row((case.name, _options(kernel, options), *cells, figure))
+
+
+def _head(kernel: Declared) -> Iterator[str]:
     names = ", ".join(f"`{option.name.replace('_', '-')}`" for option in dataclasses.fields(kernel.options))
     yield from ("", f"## {kernel.name}", "", f"{kernel.summary}.", "")
     yield f"* claim: {kernel.claim}; unit: {kernel.unit}"
@@ -101,15 +119,9 @@ def _section(kernel: Kernel, figures: Mapping[str, str], builder: Builder) -> It
         yield f"* exact patterns: {', '.join(kernel.patterns)}"
     if kernel.source:
         yield f"* source: {kernel.source}"
-    yield from ("", _row(_COLUMNS), _row(["---"] * len(_COLUMNS)))
-    for case in kernel.cases:
-        options = kernel.configure({}, case.name)
-        cells = _code(builder(kernel.name, case.name))
-        figure = figures.get(baselines.key(kernel.name, case.name), "")
-        yield _row((case.name, _options(kernel, options), *cells, figure))
 
 
-def _options(kernel: Kernel, options: Any) -> str:
+def _options(kernel: Declared, options: Any) -> str:
     """The shape, and what differs from the defaults beside it."""
     shape = "x".join(str(getattr(options, side)) for side in "mnk" if hasattr(options, side))
     words = [

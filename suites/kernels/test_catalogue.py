@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
-from pytest_qcom import catalogue
-from pytest_qcom.kernels.kernel import Build
+import pytest
+
+from pytest_qcom import catalogue, cli
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.compositions import COMPOSITIONS
+from pytest_qcom.kernels.kernel import Build, Declared
 from pytest_qcom.kernels.registry import KERNELS
 from suites.kernels.conftest import built
 
@@ -32,3 +37,57 @@ def test_published_figures_stand_at_their_configuration() -> None:
     for key in set(shown) & declared:
         case = key.partition("[")[2].removesuffix("]")
         assert re.search(rf"^\| {re.escape(case)} \|.* {re.escape(figures[key])} \|$", page, re.M), key
+
+
+DECLARED: dict[str, Declared] = {**KERNELS, **COMPOSITIONS}
+ROWS = [
+    tuple(cell.strip() for cell in line.strip("|").split("|"))
+    for line in (ROOT / "docs" / "coverage.md").read_text().splitlines()
+    if re.match(r"\| \S+\.(py|c) \|", line)
+]
+
+
+def exists(name: str) -> bool:
+    """Whether there is such a kernel, case, composition, command, module, suite or pattern."""
+    if name.startswith("qcom "):
+        return name.removeprefix("qcom ") in {command[0] for command in cli.COMMANDS}
+    if name.startswith("suites/"):
+        return (ROOT / name).is_file()
+    if name.startswith("pytest_qcom."):
+        return importlib.util.find_spec(name) is not None
+    kernel, _, case = name.partition("[")
+    if kernel not in DECLARED:
+        return False
+    if case:
+        DECLARED[kernel].case(case.removesuffix("]"))
+    return True
+
+
+def test_all_that_replaces_a_script_exists() -> None:
+    """Also what is named on the way under "missing", but for options and patterns."""
+    for script, replaced, missing in ROWS:
+        names = re.findall(r"`([^`]+)`", replaced)
+        assert bool(names) != (replaced == "not yet"), script
+        for name in names:
+            assert exists(name) or any(
+                name in DECLARED[other].patterns for other in names if other in KERNELS
+            ), f"{script}: {name}"
+        assert missing or replaced != "not yet", f"{script}: say what is missing"
+        assert all(exists(name) for name in re.findall(r"`(\w+_\w+)`", missing)), script
+
+
+def test_scripts_stand_once_and_are_counted() -> None:
+    scripts = [script for script, *_ in ROWS]
+    assert scripts == sorted(set(scripts))
+    done = sum(replaced != "not yet" for _, replaced, _ in ROWS)
+    text = (ROOT / "docs" / "coverage.md").read_text()
+    assert f"{done} of {len(ROWS)} have a replacement." in text
+
+
+@pytest.mark.parametrize(
+    "name", ["gemm_9x9", "qcom fly", "suites/kernels/test_nothing.py", "pytest_qcom.nothing"]
+)
+def test_what_does_not_exist_is_noticed(name: str) -> None:
+    assert not exists(name)
+    with pytest.raises(KernelError):
+        exists("strassen[seven]")

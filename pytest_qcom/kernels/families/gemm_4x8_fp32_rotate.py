@@ -8,6 +8,7 @@ were. All texels have been asked for when a step ends, and nothing but counters 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_qcom.errors import KernelError
@@ -224,8 +225,14 @@ def _check(options: Options) -> None:
 
 
 def _product(options: Options, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64 over the k that are summed."""
     a, b = single.matrices(options, arrays)
     return {"C": single.shaped(options, a[:, options.part] @ b[options.part])}
+
+
+def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, single.Float]:
+    """:func:`~pytest_qcom.kernels.single.bound` of one chain over the k that are summed."""
+    return single.bound(options, arrays, (options.part,))
 
 
 KERNELS = (
@@ -236,7 +243,7 @@ KERNELS = (
         build=build,
         inputs=single.random,
         oracle=_product,
-        tolerance=lambda options, arrays: single.bound(options, arrays, (options.part,)),
+        tolerance=_tolerance,
         patterns=single.PATTERNS,
         unit="GFLOPS",
         cases=(
@@ -264,7 +271,7 @@ KERNELS = (
         build=build,
         inputs=single.random,
         oracle=_product,
-        tolerance=lambda options, arrays: single.bound(options, arrays, (options.part,)),
+        tolerance=_tolerance,
         unit="GFLOPS",
         cases=(
             Case("first", dict(m=16, n=256, k=64, k_count=8)),

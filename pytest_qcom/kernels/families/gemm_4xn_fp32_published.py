@@ -339,6 +339,11 @@ def over_texels(plan: RegisterPlan, rows: int = ROWS) -> RegisterPlan:
     return plan.place("offsets", f"r{rows // 2 + rows // 4}.x", 2, over=dead)
 
 
+def _tolerance(options: Published, arrays: Arrays) -> Mapping[str, single.Float]:
+    """:func:`~pytest_qcom.kernels.single.bound` of one chain over k."""
+    return single.bound(problem(options), arrays)
+
+
 def declare(name: str, options: type[Published], build: Callable[[Any], Build], rows: Cases) -> Kernel:
     """The published configurations of a family; those that store nothing are throughput figures."""
     family = name.removesuffix("_published")
@@ -349,7 +354,7 @@ def declare(name: str, options: type[Published], build: Callable[[Any], Build], 
         build=build,
         inputs=lambda options, rng: single.random(problem(options), rng),
         oracle=_product,
-        tolerance=lambda options, arrays: single.bound(problem(options), arrays),
+        tolerance=_tolerance,
         patterns={name: _pattern(name) for name in single.PATTERNS},
         unit="GFLOPS",
         cases=tuple(Case(row, given) for row, given in rows.items()),

@@ -256,6 +256,7 @@ def _shaped(options: Options, values: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    """Each ``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
     one = _one(options)
     return {"C": _shaped(options, [matmul.product(one, own)["C"] for own in _products(options, arrays)])}
 

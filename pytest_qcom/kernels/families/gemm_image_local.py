@@ -217,6 +217,7 @@ def _inputs(options: Options, arrays: Arrays) -> Arrays:
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64; what is sampled as half is 0 below the smallest normal float16."""
     images, problem = _imaged(options, arrays), _Problem(options.m, options.n, options.k)
     return single.product(problem, images) if options.fp32_acc else matmul.product(options, images)
 
@@ -237,6 +238,16 @@ def _pattern(name: str) -> Callable[[Any], Arrays]:
 
 def _global_inputs(options: GlobalOptions, arrays: Arrays) -> Arrays:
     return uops.shaped(build_global(options), dict(flat(options, arrays)))
+
+
+def _global_oracle(options: GlobalOptions, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
+    return matmul.product(options, _imaged(options.full(), arrays))
+
+
+def _global_tolerance(options: GlobalOptions, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
+    """One chain of additions over k, as :func:`matmul.half_bound` has it."""
+    return matmul.half_bound(options, _imaged(options.full(), arrays))
 
 
 def _global_pattern(name: str) -> Callable[[Any], Arrays]:
@@ -271,8 +282,8 @@ GLOBAL = Kernel(
     options=GlobalOptions,
     build=build_global,
     inputs=lambda options, rng: _global_inputs(options, matmul.random(options, rng)),
-    oracle=lambda options, arrays: matmul.product(options, _imaged(options.full(), arrays)),
-    tolerance=lambda options, arrays: matmul.half_bound(options, _imaged(options.full(), arrays)),
+    oracle=_global_oracle,
+    tolerance=_global_tolerance,
     patterns={name: _global_pattern(name) for name in matmul.PATTERNS},
     unit="GFLOPS",
     cases=(

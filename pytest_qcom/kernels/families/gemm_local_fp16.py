@@ -121,6 +121,7 @@ def _random(options: Options, rng: np.random.Generator) -> Arrays:
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
     return matmul.product(options, imaged(options, arrays))
 
 
