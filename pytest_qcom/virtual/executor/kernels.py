@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pytest_qcom.errors import GpuHang
 from pytest_qcom.isa.program import Program
 from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.executor.cache import ObjectCache
@@ -62,6 +63,7 @@ class Library:
 
         Raises:
             DecodeError: the code holds a word that is no instruction.
+            GpuHang: the launch starts behind the program.
         """
         variant = "late" if late else "watched" if watched else ""
         key = _key(dispatch, variant)
@@ -105,6 +107,12 @@ class Library:
             instrs = Program.decode(dispatch.code).instrs
             wave, merged, demoted = dispatch.wave_size, dispatch.merged, dispatch.constant_demotion
             entry, host = dispatch.entry, self.compiler.target
+            if not entry < len(instrs):
+                raise GpuHang(
+                    f"GPU hang at instruction {entry}: the launch starts there, behind the program's last one, "
+                    f"{len(instrs) - 1}; correct where it starts",
+                    pc=entry,
+                )
             if variant == "watched":
                 made = translate_watched(instrs, entry, wave, merged, demoted, host)
             elif variant == "late":

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from pytest_qcom.errors import DecodeError, GpuFault, LaunchError
+from pytest_qcom.errors import DecodeError, GpuFault, GpuHang, LaunchError
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.virtual.dispatch import Format, Image
 from pytest_qcom.virtual.executor import Executor
@@ -204,6 +204,20 @@ def test_a_branch_out_of_the_program(executor: Executor) -> None:
 def test_words_that_are_no_instructions(executor: Executor) -> None:
     with pytest.raises(DecodeError, match="instruction 1 at byte 0x8"):
         executor.run(launch(struct.pack("<2Q", 0, 0x5FFF_FFFF_FFFF_FFFF)), Memory())
+
+
+@pytest.mark.parametrize("entry", [2, 15])
+def test_a_start_behind_the_end(executor: Executor, entry: int) -> None:
+    """In the padding, from where the device would run into whatever is behind it; found by the fuzzer."""
+    a = Assembler()
+    a.parse("nop\nend")
+    with pytest.raises(GpuHang) as info:
+        executor.run(launch(a.program(), entry=entry), Memory())
+    assert str(info.value) == (
+        f"GPU hang at instruction {entry}: the launch starts there, behind the program's last one, 1; correct "
+        "where it starts"
+    )
+    executor.run(launch(a.program(), entry=1), Memory())
 
 
 def test_a_launch_of_nothing(executor: Executor) -> None:
