@@ -109,8 +109,8 @@ class Library:
             entry, host = dispatch.entry, self.compiler.target
             if not entry < len(instrs):
                 raise GpuHang(
-                    f"GPU hang at instruction {entry}: the launch starts there, behind the program's last one, "
-                    f"{len(instrs) - 1}; correct where it starts",
+                    f"GPU hang at instruction {entry}: the launch starts there, behind the program's last "
+                    f"one, {len(instrs) - 1}; correct where it starts",
                     pc=entry,
                 )
             if variant == "watched":

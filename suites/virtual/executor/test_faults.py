@@ -214,8 +214,8 @@ def test_a_start_behind_the_end(executor: Executor, entry: int) -> None:
     with pytest.raises(GpuHang) as info:
         executor.run(launch(a.program(), entry=entry), Memory())
     assert str(info.value) == (
-        f"GPU hang at instruction {entry}: the launch starts there, behind the program's last one, 1; correct "
-        "where it starts"
+        f"GPU hang at instruction {entry}: the launch starts there, behind the program's last one, 1; "
+        "correct where it starts"
     )
     executor.run(launch(a.program(), entry=1), Memory())
 
