@@ -22,10 +22,10 @@ class _Watched(Translator):
 
     def _checked(self, name: str, *arguments: tuple[str, str]) -> None:
         operation, _, rest = name.partition("_")
-        if operation in ("ldg", "stg"):
+        if operation[:2] in ("ld", "st") and operation[2:] == "g":  # of global memory
             _, address, offset, count, pc = arguments
             size = int(rest.partition("_")[0]) // 8 * int(count[1])
-            kind = READ if operation == "ldg" else WRITE
+            kind = READ if operation[:2] == "ld" else WRITE
             self._watch("global", address, offset, ("i64", str(size)), ("i32", str(kind)), pc)
         elif name == "atomic_global":
             _, address, offset, *_, pc = arguments
