@@ -21,7 +21,8 @@ Ints = NDArray[np.int64]
 
 PRODUCTS = 7
 FORMS = ("strassen", "winograd")
-_BLOCK = 8  # steps over which prefix sums are bounded together
+_BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together, in short and long chains
+_LONG = 128  # steps
 
 # Rows are products, columns the blocks 11, 12, 21, 22 that are summed; for C, rows are blocks.
 _STRASSEN = {
@@ -169,8 +170,9 @@ def multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounded
     value = np.zeros((*left.value.shape[:2], right.value.shape[2]))
     moved, error = np.zeros_like(value), np.zeros_like(value)
     u, t = arithmetic.roundoff, arithmetic.tiny
-    for start in range(0, count, _BLOCK):
-        ours = slice(start, start + _BLOCK)
+    block = _BLOCK if count <= _LONG else _LONG_BLOCK
+    for start in range(0, count, block):
+        ours = slice(start, start + block)
         a, b = left.value[:, :, ours], right.value[:, ours]
         steps = a.shape[2]
         size = left.largest[:, :, ours] @ right.largest[:, ours]

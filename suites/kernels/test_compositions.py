@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pytest_qcom import composed
+from pytest_qcom import cli, composed
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import compositions, strassen
@@ -123,3 +124,17 @@ def test_stages_pair_levels() -> None:
         (2, 7, 4096),
         (2, 343, 1024),
     ]
+
+
+def test_the_command_line_runs_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its facts, a line that repeats it, and the exit code of bad options."""
+    words = ["compose", "strassen", "m=64", "n=512", "k=64", "form=winograd", "--seed", "3", "--json"]
+    assert cli.main(words) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["ok"], facts["launches"], facts["checked"]) == (True, 4, 64 * 512)
+    assert facts["repeat"] == "qcom compose strassen m=64 n=512 k=64 form=winograd --seed 3"
+    assert facts["device_seconds"] == pytest.approx(
+        facts["transform_seconds"] + facts["gemm_seconds"] + facts["combine_seconds"]
+    )
+    assert cli.main(["compose", "strassen", "levels=9"]) == cli.BAD_INPUT
+    assert capsys.readouterr().err == "qcom: strassen: levels is 9; give 1 to 5\n"
