@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -166,6 +167,10 @@ def _read(path: Path) -> dict[str, Entry]:
 
 
 def _entry(path: Path, name: str, table: Any) -> Entry:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name, re.ASCII):  # it names the folder of its floors
+        raise DeviceUnavailable(
+            f"device file {path}: {name!r} is no name of a device; use letters, digits, '.', '-' and '_'"
+        )
     if not isinstance(table, Mapping):
         raise DeviceUnavailable(
             f"device file {path}: {name} is no table; write [{name}] and its fields below"
