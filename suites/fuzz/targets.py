@@ -149,8 +149,10 @@ class Shaders:
     def run(self, source: random.Random, save: Save) -> str:
         if self.count % 64 == 0:  # what was compiled before is let go
             self.executors = tuple(
-                Executor(threads=1, cache_dir=self.folder, budget=1 << 12, total=1 << 18, late=late)
-                for late in (None, lambda dispatch: True)
+                Executor(
+                    threads=1, cache_dir=self.folder, budget=1 << 12, total=1 << 18, late=late, races=races
+                )
+                for late, races in ((None, False), (lambda dispatch: True, False), (None, True))
             )
         self.count += 1
         code = image_of(source, legal=True)
@@ -167,7 +169,7 @@ class Shaders:
             groups=(source.choice((1, 3)), 1, 1),
         )  # fmt: skip
         try:
-            self.executors[source.random() < 0.3].run(dispatch, Memory([self.guarded[1]]))
+            self.executors[source.choice((0, 0, 1, 1, 2))].run(dispatch, Memory([self.guarded[1]]))
             result = GOOD
         except QcomError as error:
             assert "\n" not in str(error) and len(str(error)) > 20, error
