@@ -91,7 +91,7 @@ HAZARDS = {
     "gemm_4x4_fp32_published[preload-first-wait]": "early-read",
     "gemm_4x8_fp32_published[p188]": "early-read",
     "gemm_4x8_fp32_published[p191]": "early-read",
-    "gemm_4x8_fp32_published[p192]": "early-read",
+    "gemm_4x8_fp32_published[p192]": "uninitialized",
     "gemm_4x8_fp32_published[p196]": "missing-sy",
     "gemm_4x8_fp32_published[p198]": "full-footprint",
     "gemm_8x4_fp32_published[p167]": "source-overwrite",
