@@ -29,6 +29,7 @@ sources are half. A trailing count may be left out and is then 1.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ class Assembler:
     def _append(self, mnemonic: str, operands: list[str], attributes: Mapping[str, int | bool | str]) -> None:
         flags, stem = _split_flags(mnemonic)
         operands, label = _take_label(stem, operands)
-        instr = _assemble(stem, operands, {**flags, **attributes})
+        instr = _assemble(stem, tuple(operands), tuple({**flags, **attributes}.items()))
         if label is not None:
             self._jumps[len(self.instrs)] = label
         self.instrs.append(instr)
@@ -226,9 +227,12 @@ def _take_label(mnemonic: str, operands: list[str]) -> tuple[list[str], str | No
     return ([*operands[:-1], "#0"], match[1]) if match else (operands, None)
 
 
-def _assemble(mnemonic: str, operands: Sequence[str], attributes: Mapping[str, int | bool | str]) -> Instr:
+@functools.lru_cache(maxsize=1 << 16)  # kernels are unrolled: most of their lines are written often
+def _assemble(
+    mnemonic: str, operands: tuple[str, ...], attributes: tuple[tuple[str, int | bool | str], ...]
+) -> Instr:
     candidates = _BY_STEM.get(mnemonic.partition(".")[0], [])
-    values = {name: _value(name, value) for name, value in attributes.items()}
+    values = {name: _value(name, value) for name, value in attributes}
     for op in candidates:
         draft = Draft(op)
         if op.layout.parse(draft, mnemonic, _complete(op, operands, values), values):
