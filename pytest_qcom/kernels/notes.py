@@ -11,6 +11,11 @@ PHRASES = {
     "groups pattern, sources hr0.x and hr4.x repeated": "groups-pattern groups=32 unroll=1 loops=256",
     "groups pattern, r1 (source1 relative)": "groups-pattern groups=16 unroll=1 loops=256 r1",
     "compiled (five sy, scalar MADs)": "",  # the 4x4 kernel without a patch
+    "interleaved B, four sy": "interleaved-b",
+    "eight rows": "rows=8",
+    "hand: hregs=24 with the compiled epilogue": "hand hregs-override=24",
+    "local-memory staging": "",  # what the kernel does
+    "buffer loads": "",
 }
 """What a configuration says in words, as the options that it means; none where that is the default."""
 

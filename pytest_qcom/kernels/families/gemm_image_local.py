@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import matmul, single, uops
-from pytest_qcom.kernels.families.gemm_local_fp16 import flat
+from pytest_qcom.kernels import flat, matmul, single, uops
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES
 from pytest_qcom.kernels.uops import THREADS, Array
@@ -41,6 +40,8 @@ class Options:
         global_b: B is a buffer, row by row, and is loaded; ``staged`` is ``none``.
         fp32_acc: sums and C are float32.
         rows: of a fiber.
+        stride: elements from one row of C to the next, ``n`` or more, a multiple of 4; 0 is ``n``. What lies
+            between rows is not written.
     """
 
     m: int = 128
@@ -51,19 +52,28 @@ class Options:
     global_b: bool = False
     fp32_acc: bool = False
     rows: int = 8
+    stride: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalOptions:
-    """Options of the global-B GEMM: m a multiple of 16, n of 128, k of 4."""
+    """Options of the global-B GEMM.
+
+    Attributes:
+        m, n, k: m a multiple of 16, n of 128, k of 4.
+        stride: as that of the whole family.
+    """
 
     m: int = 128
     n: int = 384
     k: int = 1536
+    stride: int = 0
 
     def full(self) -> Options:
         """The same as options of the whole family."""
-        return Options(self.m, self.n, self.k, bk4=1, staged="none", global_b=True, rows=4)
+        return Options(
+            self.m, self.n, self.k, bk4=1, staged="none", global_b=True, rows=4, stride=self.stride
+        )
 
 
 @functools.cache
@@ -93,7 +103,7 @@ def _build(name: str, options: Options) -> Build:
     arrays = (
         Array("A", (m, k), "float16", image=True),
         Array("B", (k, n), "float16", image=not options.global_b),
-        Array("C", (m, n), output, written=True),
+        Array("C", (m, options.stride or n), output, written=True),
     )
     return uops.compile_uops(name, _program(name, options, arrays), arrays, 2e-9 * m * n * k)
 
@@ -108,6 +118,8 @@ def _check(name: str, options: Options) -> None:
         raise KernelError(f"{name}: bk4 is {options.bk4}; give one of {', '.join(map(str, _BK4))}")
     if options.rows not in (1, 2, 4, 8):
         raise KernelError(f"{name}: rows is {options.rows}; give 1, 2, 4 or 8")
+    if options.stride and (options.stride < n or options.stride % 4):
+        raise KernelError(f"{name}: stride is {options.stride}; give a multiple of 4 from n = {n} on, or 0")
     tile = (_BAND * options.rows, 4 * LANES, 4 * options.bk4)
     if min(m, n, k) < 1 or any(side % part for side, part in zip((m, n, k), tile, strict=True)):
         raise KernelError(f"{name}: {m} x {n} x {k} is not made of tiles of {' x '.join(map(str, tile))}")
@@ -176,8 +188,9 @@ def _program(name: str, options: Options, arrays: tuple[Array, ...]) -> Any:
                 value = value + texel[kk] * b_texels[kk][column]
             values.append(value)
     totals = sums.after(values, inner, tile)
-    place = (group_y * band + first) * n4 + group_x * LANES + lane
-    written = [uops.put(c, place + row * n4, totals[4 * row : 4 * row + 4]) for row in range(rows)]
+    apart = (options.stride or options.n) // 4
+    place = (group_y * band + first) * apart + group_x * LANES + lane
+    written = [uops.put(c, place + row * apart, totals[4 * row : 4 * row + 4]) for row in range(rows)]
     return uops.sink(name, [store for row in written for store in row])
 
 
@@ -213,45 +226,25 @@ def _flushed(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def _inputs(options: Options, arrays: Arrays) -> Arrays:
-    return uops.shaped(build(options), dict(flat(options, arrays)))
+    return uops.shaped(build(options), dict(flat.matrices(options, arrays)))
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
     """``A @ B`` in float64; what is sampled as half is 0 below the smallest normal float16."""
     images, problem = _imaged(options, arrays), _Problem(options.m, options.n, options.k)
-    return single.product(problem, images) if options.fp32_acc else matmul.product(options, images)
+    found = single.product(problem, images) if options.fp32_acc else matmul.product(options, images)
+    return {"C": flat.apart(found["C"], options.stride)}
 
 
 def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """One chain of additions over k, in either type."""
     images, problem = _imaged(options, arrays), _Problem(options.m, options.n, options.k)
-    return single.bound(problem, images) if options.fp32_acc else matmul.half_bound(options, images)
-
-
-def _random(options: Options, rng: np.random.Generator) -> Arrays:
-    return _inputs(options, matmul.random(options, rng))
-
-
-def _pattern(name: str) -> Callable[[Any], Arrays]:
-    return lambda options: _inputs(options, matmul.PATTERNS[name](options))
+    found = single.bound(problem, images) if options.fp32_acc else matmul.half_bound(options, images)
+    return {"C": flat.apart(found["C"], options.stride)}
 
 
 def _global_inputs(options: GlobalOptions, arrays: Arrays) -> Arrays:
-    return uops.shaped(build_global(options), dict(flat(options, arrays)))
-
-
-def _global_oracle(options: GlobalOptions, arrays: Arrays) -> Arrays:
-    """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
-    return matmul.product(options, _imaged(options.full(), arrays))
-
-
-def _global_tolerance(options: GlobalOptions, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
-    """One chain of additions over k, as :func:`matmul.half_bound` has it."""
-    return matmul.half_bound(options, _imaged(options.full(), arrays))
-
-
-def _global_pattern(name: str) -> Callable[[Any], Arrays]:
-    return lambda options: _global_inputs(options, matmul.PATTERNS[name](options))
+    return uops.shaped(build_global(options), dict(flat.matrices(options, arrays)))
 
 
 GEMM = Kernel(
@@ -259,10 +252,10 @@ GEMM = Kernel(
     summary="GEMM from FP16 images through local memory, or B from a buffer; FP16 or FP32 sums; UOps",
     options=Options,
     build=build,
-    inputs=_random,
+    inputs=lambda options, rng: _inputs(options, matmul.random(options, rng)),
     oracle=_oracle,
     tolerance=_tolerance,
-    patterns={name: _pattern(name) for name in matmul.PATTERNS},
+    patterns=flat.patterns(_inputs),
     unit="GFLOPS",
     cases=(
         Case("m128n1536k384", {}),
@@ -272,6 +265,8 @@ GEMM = Kernel(
         Case("b", dict(m=32, n=128, k=128, bk4=16, staged="b")),
         Case("global-b", dict(m=32, n=256, k=64, bk4=1, staged="none", global_b=True)),
         Case("images", dict(m=64, n=128, k=64, bk4=1, staged="none")),
+        Case("stride", dict(m=64, n=128, k=64, bk4=2, stride=192)),
+        Case("stride-fp32", dict(m=32, n=256, k=64, bk4=4, staged="b", fp32_acc=True, stride=260)),
     ),
     source=_SOURCE,
 )
@@ -282,15 +277,17 @@ GLOBAL = Kernel(
     options=GlobalOptions,
     build=build_global,
     inputs=lambda options, rng: _global_inputs(options, matmul.random(options, rng)),
-    oracle=_global_oracle,
-    tolerance=_global_tolerance,
-    patterns={name: _global_pattern(name) for name in matmul.PATTERNS},
+    oracle=lambda options, arrays: _oracle(options.full(), arrays),
+    tolerance=lambda options, arrays: _tolerance(options.full(), arrays),
+    patterns=flat.patterns(_global_inputs),
     unit="GFLOPS",
     cases=(
         Case("m128n384k1536", {}),
         Case("tile", dict(m=16, n=128, k=16)),
         Case("odd", dict(m=48, n=384, k=64)),
+        Case("stride", dict(m=32, n=128, k=64, stride=512)),
     ),
+    family="globalb_gemm",
     source=_SOURCE,
 )
 

@@ -6,7 +6,7 @@ Written in UOps. All matrices are buffers, row by row; a fiber computes 8 rows b
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import matmul, uops
+from pytest_qcom.kernels import flat, matmul, uops
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.uops import THREADS, Array
 
@@ -103,35 +103,18 @@ def _program(options: Options, arrays: tuple[Array, ...]) -> Any:
     )
 
 
-def flat(options: Any, arrays: Arrays) -> Arrays:
-    """The matrices of images that :mod:`matmul` makes."""
-    a, b = matmul.matrices(options, arrays)
-    return {"A": np.ascontiguousarray(a), "B": np.ascontiguousarray(b)}
-
-
-def imaged(options: Any, arrays: Arrays) -> Arrays:
-    """And the images of the matrices, for its oracles."""
-    return matmul.images(
-        options, arrays["A"].reshape(options.m, options.k), arrays["B"].reshape(options.k, options.n)
-    )
-
-
 def _random(options: Options, rng: np.random.Generator) -> Arrays:
-    return flat(options, matmul.random(options, rng))
+    return flat.matrices(options, matmul.random(options, rng))
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
     """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
-    return matmul.product(options, imaged(options, arrays))
+    return matmul.product(options, flat.images(options, arrays))
 
 
 def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """One chain of additions over k, as :func:`matmul.half_bound` has it."""
-    return matmul.half_bound(options, imaged(options, arrays))
-
-
-def _pattern(name: str) -> Callable[[Any], Arrays]:
-    return lambda options: flat(options, matmul.PATTERNS[name](options))
+    return matmul.half_bound(options, flat.images(options, arrays))
 
 
 GEMM = Kernel(
@@ -142,13 +125,14 @@ GEMM = Kernel(
     inputs=_random,
     oracle=_oracle,
     tolerance=_tolerance,
-    patterns={name: _pattern(name) for name in matmul.PATTERNS},
+    patterns=flat.patterns(flat.matrices),
     unit="GFLOPS",
     cases=(
         Case("m128n1536k384", {}),
         Case("tile", dict(m=32, n=64, k=16)),
         Case("odd", dict(m=96, n=192, k=48, unroll=2)),
     ),
+    family="local_gemm",
     source="qcom_local_gemm_check.py of tinygrad's QCOM GEMM experiments",
 )
 
