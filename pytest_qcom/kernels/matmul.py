@@ -8,6 +8,7 @@ shows a kernel that reads them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -29,6 +30,9 @@ _ROW_TEXELS = A630.images.pitch_align.value // 8  # of four halves
 _EXACT = 2048  # integers up to here are exact in float16
 _BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together, in short and long chains
 _LONG = 256  # steps
+_RISK = 1e-12
+"""The probability with which a correct element may fall outside of its bound."""
+_DEVIATIONS = math.sqrt(2 * math.log(2 / _RISK))
 
 
 class Shape(Protocol):
@@ -95,40 +99,53 @@ def _flushed(matrix: Half) -> Float:
 
 
 def half_bound(shape: Shape, arrays: Arrays, chains: int = 1) -> Mapping[str, Float]:
-    """The largest absolute error that float16 accumulation can make in each element of ``C``.
+    """The largest absolute error that float16 accumulation makes in an element of ``C``.
 
-    Derivation. One step computes ``p = fl(a b)`` and ``s' = fl(s + p)``, each rounded to nearest and flushed
-    to 0 below ``t = 2**-14`` (``mad.f16`` is unfused). So ``|p - a b| <= u |a b| + t`` with ``u = 2**-11``,
-    and with ``e`` the error so far and ``S`` the exact prefix sum behind the step
-    ``e' <= (1 + u) (e + u |a b| + t) + u |S| + t``. Over a chain of ``n`` steps that is at most
-    ``(1 + u)**n`` times the sum over its steps of ``u |a b| + u |S| + 2 t``. ``|S|`` within a block of
-    steps is at most ``|S|`` at its start plus the block's sum of ``|a b|``, which needs two matrix products
-    instead of an (m, n, k) array. ``chains`` partial sums over ``k mod chains`` are bounded one by one;
-    adding them up costs ``u`` times the partial results and ``t`` each, once more.
+    The smaller of two bounds over ``n`` steps. One step computes ``p = fl(a b)`` and ``s' = fl(s + p)``, each
+    rounded to nearest and flushed to 0 below ``t = 2**-14`` (``mad.f16`` is unfused). With ``u = 2**-11``,
+    ``S`` the exact prefix sum behind the step and ``E`` the bound of all errors, the product's rounding is at
+    most ``u |a b|`` and the sum's ``u (|S| + E)``; what is flushed is ``t`` each.
+
+    * *Certain*: all errors have one sign: ``E = (1 + u)**n (sum of u |a b| + u |S| + 2 t)``.
+    * *Probable*: errors are of zero mean given those before, as with inputs drawn at random. Their sum is a
+      martingale; by Azuma's inequality it leaves ``L`` times the root of the sum of their squared bounds with
+      a probability of at most ``2 exp(-L**2 / 2)``, and ``L`` is chosen for :data:`_RISK` an element. As
+      ``E`` is in each bound, ``E = (L sqrt(sum of (u |a b|)**2 + (u |S|)**2) + 2 n t) / (1 - L u sqrt(n))``.
+
+    Within a block of steps from ``S0`` to ``S1``, over products whose absolute values sum up to ``M``, a
+    prefix sum is within ``(|S0| + |S1| + M) / 2``, being within what precedes it of the one and within what
+    follows it of the other. That needs two matrix products a block instead of an (m, n, k) array. ``chains``
+    partial sums over ``k mod chains`` are bounded together; adding them up is ``chains - 1`` more steps.
     """
     a, b = (_flushed(matrix) for matrix in matrices(shape, arrays))
-    error, total = np.zeros((shape.m, shape.n)), np.zeros((shape.m, shape.n))
+    steps = shape.k + chains - 1
+    growth = 1 - _DEVIATIONS * HALF_ROUNDOFF * math.sqrt(steps)
+    power = 2 if _DEVIATIONS < growth * math.sqrt(steps) else 1  # squares where the probable one is smaller
+    total, errors = np.zeros((shape.m, shape.n)), np.zeros((shape.m, shape.n))
     for chain in range(chains):
-        part, bound = _chain_bound(a[:, chain::chains], b[chain::chains])
-        error += bound
-        total += part
+        total += _add_chain(errors, a[:, chain::chains], b[chain::chains], power)
         if chain:
-            error += HALF_ROUNDOFF * (np.abs(total) + error) + HALF_TINY
-    return {"C": error}
+            errors += (HALF_ROUNDOFF * np.abs(total)) ** power
+    flushed = 2 * steps * HALF_TINY
+    if power == 1:
+        return {"C": (errors + flushed) * (1 + HALF_ROUNDOFF) ** steps}
+    return {"C": (_DEVIATIONS * np.sqrt(errors) + flushed) / growth}
 
 
-def _chain_bound(a: Float, b: Float) -> tuple[Float, Float]:
-    """(exact sum, error bound) of one chain of steps."""
+def _add_chain(errors: Float, a: Float, b: Float, power: int) -> Float:
+    """The exact sum of a chain of steps; adds what each may round, to a power, to ``errors``."""
     steps = a.shape[1]
-    prefix, error = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
+    prefix = np.zeros_like(errors)
     block = _BLOCK if steps <= _LONG else _LONG_BLOCK
     for start in range(0, steps, block):
         ours = slice(start, start + block)
-        count = min(block, steps - start)
         magnitude = np.abs(a[:, ours]) @ np.abs(b[ours])
-        error += HALF_ROUNDOFF * (magnitude + count * (np.abs(prefix) + magnitude)) + 2 * count * HALF_TINY
-        prefix += a[:, ours] @ b[ours]
-    return prefix, error * (1 + HALF_ROUNDOFF) ** steps
+        following = prefix + a[:, ours] @ b[ours]
+        largest = (np.abs(prefix) + np.abs(following) + magnitude) * (HALF_ROUNDOFF / 2)
+        errors += min(block, steps - start) * largest**power
+        errors += (HALF_ROUNDOFF * magnitude) ** power  # of squares at least their sum
+        prefix = following
+    return prefix
 
 
 def _ones(shape: Shape) -> Arrays:
@@ -189,3 +206,15 @@ PATTERNS: Mapping[str, Callable[[Any], Arrays]] = {
 
 ``ones`` needs k up to 2048.
 """
+
+
+def _integers(shape: Shape) -> Arrays:
+    """Random whole numbers, so small that no partial sum in any order is beyond what a half holds."""
+    largest = max(1, math.isqrt(_EXACT // shape.k))
+    rng = np.random.default_rng(shape.k)
+    a = rng.integers(-largest, largest + 1, (shape.m, shape.k))
+    return images(shape, a, rng.integers(-largest, largest + 1, (shape.k, shape.n)))
+
+
+HALF_PATTERNS: Mapping[str, Callable[[Any], Arrays]] = {**PATTERNS, "integers": _integers}
+"""Those of kernels that add halves; ``integers`` are random and exact, for k up to 2048."""

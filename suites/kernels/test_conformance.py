@@ -49,7 +49,7 @@ SMALL = cases("correct", of="_fp16", but=("n1024", "n256"))
 def test_patterns_are_exact(device: Device, kernel: Kernel, case: Case) -> None:
     """Identity, row, column and last-k inputs: a layout error cannot hide in a tolerance."""
     options = kernel.configure({}, case.name)
-    assert set(kernel.patterns) == {"ones", "identity-a", "identity-b", "rows", "columns", "last-k"}
+    assert set(kernel.patterns) >= {"ones", "identity-a", "identity-b", "rows", "columns", "last-k"}
     for pattern in kernel.patterns:
         run = conformance.prepare(device, kernel, options, pattern=pattern)
         run.launch()

@@ -30,7 +30,7 @@ def flushed(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("k", [4, 44, 256])
+@pytest.mark.parametrize("k", [4, 44, 256, 1024])
 @pytest.mark.parametrize("scale", [1.0, 2.0**-6])
 def test_bound_covers_the_rounding(count: int, k: int, scale: float) -> None:
     shape = Options(m=24, n=32, k=k)
@@ -52,16 +52,39 @@ def test_bound_shows_a_dropped_product(k: int) -> None:
     assert (error > matmul.half_bound(shape, arrays)["C"]).mean() > 0.25
 
 
+def test_bound_shows_a_wrong_element_of_a_long_sum() -> None:
+    """Whatever else may stand in its place: of two elements of C nearly all are told apart."""
+    shape = Options(m=24, n=32, k=1024)
+    arrays = matmul.random(shape, np.random.default_rng(2))
+    expected, bound = matmul.product(shape, arrays)["C"], matmul.half_bound(shape, arrays)["C"]
+    other = np.roll(chains(shape, arrays, 1), 1, axis=1)
+    assert (np.abs(other - expected) > bound).mean() > 0.9
+    assert np.median(bound) < np.abs(expected).mean() / 5
+
+
+@pytest.mark.parametrize("k", [44, 1024])
+def test_integers_show_a_dropped_product(k: int) -> None:
+    shape = Options(m=16, n=128, k=k)
+    arrays = matmul.HALF_PATTERNS["integers"](shape)
+    expected = matmul.product(shape, arrays)["C"]
+    np.testing.assert_array_equal(chains(shape, arrays, 1), expected)
+    np.testing.assert_array_equal(chains(shape, arrays, 4), expected)
+    a, b = matmul.matrices(shape, arrays)
+    dropped = np.multiply.outer(a[:, k // 2].astype(float), b[k // 2].astype(float)) != 0
+    np.testing.assert_array_equal(chains(shape, arrays, 1, skip=k // 2) != expected, dropped)
+    assert dropped.mean() > 0.3
+
+
 def test_inputs_below_the_smallest_normal_count_as_zero() -> None:
     shape = Options(m=1, n=4, k=4)
     arrays = matmul.images(shape, np.full((1, 4), 2.0**-15), np.full((4, 4), 8.0))
     assert (matmul.product(shape, arrays)["C"] == 0).all()
 
 
-@pytest.mark.parametrize("name", matmul.PATTERNS)
+@pytest.mark.parametrize("name", matmul.HALF_PATTERNS)
 @pytest.mark.parametrize("shape", [Options(m=16, n=512, k=12), Options(m=256, n=128, k=68)], ids=str)
 def test_patterns_are_exact_and_tell_places_apart(name: str, shape: Options) -> None:
-    arrays = matmul.PATTERNS[name](shape)
+    arrays = matmul.HALF_PATTERNS[name](shape)
     expected = matmul.product(shape, arrays)["C"]
     assert np.array_equal(expected, expected.astype(np.float16))
     assert (np.abs(expected) <= 2048).all()

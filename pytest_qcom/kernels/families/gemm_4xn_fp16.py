@@ -327,7 +327,7 @@ GEMM = Kernel(
     inputs=matmul.random,
     oracle=matmul.product,
     tolerance=matmul.half_bound,
-    patterns=matmul.PATTERNS,
+    patterns=matmul.HALF_PATTERNS,
     unit="GFLOPS",
     cases=(
         Case("n1024", {}),
@@ -368,7 +368,7 @@ PUBLISHED = Kernel(
     inputs=matmul.random,
     oracle=matmul.product,
     tolerance=matmul.half_bound,
-    patterns=matmul.PATTERNS,
+    patterns=matmul.HALF_PATTERNS,
     unit="GFLOPS",
     cases=(
         Case("p095", dict(ncols=2, coord_delay=0, donor_store=True)),

@@ -242,7 +242,7 @@ def _pattern(name: str) -> Callable[[Any], Arrays]:
 
     def make(options: Options) -> Arrays:
         one = _one(options)
-        a, b = matmul.matrices(one, matmul.PATTERNS[name](one))
+        a, b = matmul.matrices(one, matmul.HALF_PATTERNS[name](one))
         rolled = [(np.roll(a, part, 0), np.roll(b, part, 1)) for part in range(_parts(options))]
         return _images(options, rolled)
 
@@ -275,7 +275,7 @@ GEMM = Kernel(
     inputs=_random,
     oracle=_oracle,
     tolerance=_tolerance,
-    patterns={name: _pattern(name) for name in matmul.PATTERNS},
+    patterns={name: _pattern(name) for name in matmul.HALF_PATTERNS},
     unit="GFLOPS",
     cases=(
         Case("n256x16", {}),

@@ -280,7 +280,7 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
 
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:
-    return lambda options: _pack(options, matmul.PATTERNS[name](options))
+    return lambda options: _pack(options, matmul.HALF_PATTERNS[name](options))
 
 
 GEMM = Kernel(
@@ -291,7 +291,7 @@ GEMM = Kernel(
     inputs=_random,
     oracle=_oracle,
     tolerance=_tolerance,
-    patterns={name: _pattern(name) for name in matmul.PATTERNS},
+    patterns={name: _pattern(name) for name in matmul.HALF_PATTERNS},
     unit="GFLOPS",
     cases=(
         Case("n1024", {}),

@@ -236,7 +236,7 @@ def _kernel(cols: int, build: Callable[[Options], Build]) -> Kernel:
         inputs=matmul.random,
         oracle=matmul.product,
         tolerance=matmul.half_bound,
-        patterns=matmul.PATTERNS,
+        patterns=matmul.HALF_PATTERNS,
         unit="GFLOPS",
         cases=tuple(Case(name, options) for name, options in (*_CASES, *(_FRESH if cols < 4 else ()))),
     )

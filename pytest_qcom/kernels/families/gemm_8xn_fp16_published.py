@@ -258,7 +258,7 @@ def _kernel(
         inputs=matmul.random,
         oracle=matmul.product,
         tolerance=matmul.half_bound,
-        patterns=matmul.PATTERNS,
+        patterns=matmul.HALF_PATTERNS,
         unit="GFLOPS",
         cases=cases,
         claim="as-published",
