@@ -120,7 +120,7 @@ def half_bound(shape: Shape, arrays: Arrays, chains: int = 1) -> Mapping[str, Fl
     a, b = (_flushed(matrix) for matrix in matrices(shape, arrays))
     steps = shape.k + chains - 1
     growth = 1 - _DEVIATIONS * HALF_ROUNDOFF * math.sqrt(steps)
-    power = 2 if _DEVIATIONS < growth * math.sqrt(steps) else 1  # squares where the probable one is smaller
+    power = 2 if growth * math.sqrt(steps) > _DEVIATIONS else 1  # squares where the probable one is smaller
     total, errors = np.zeros((shape.m, shape.n)), np.zeros((shape.m, shape.n))
     for chain in range(chains):
         total += _add_chain(errors, a[:, chain::chains], b[chain::chains], power)
