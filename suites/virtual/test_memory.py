@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -84,3 +86,26 @@ def test_a_buffer_can_be_held_to_the_size_that_was_asked_for() -> None:
     )
     memory.unmap(buffer)
     assert memory.buffers == ()
+
+
+def test_the_collector_frees_buffers_in_the_middle_of_a_change() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.me = self
+
+    memory = Memory()
+    kept = []
+    before = gc.get_threshold()
+    gc.set_threshold(3)  # a collection at nearly every allocation
+    try:
+        for step in range(400):
+            weakref.finalize(Cycle(), memory.unmap, memory.map(0x100000 + 0x1000 * step, 4096))
+            kept.append(memory.map(0x1000000 + 0x1000 * step, 4096))
+            memory.limit(kept[-1].address, 100 + step, "kept")
+            assert memory.available(kept[-1].address) == 100 + step
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert [(entry.address, entry.size) for entry in memory.buffers] == [
+        (entry.address, 100 + step) for step, entry in enumerate(kept)
+    ]
