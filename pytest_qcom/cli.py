@@ -189,6 +189,8 @@ def program_of(options: argparse.Namespace) -> tuple[Program, Mapping[str, Any]]
         assembler = Assembler()
         assembler.parse(_read(options.text).decode("utf-8", "replace"))
         program = assembler.program()
+        if not program.instrs:
+            raise KernelError(f"file {options.text}: no instruction in it; write Mesa's text, one a line")
         fregs, hregs = program.footprint()
         return program, {"fregs": fregs, "hregs": hregs}
     build = target_of(options).build()

@@ -261,7 +261,7 @@ class _Reader:
     def name(self, offset: int, expected: str | None) -> str:
         if expected is not None:
             if self.data[offset : offset + len(expected)] != expected.encode():
-                self.damaged(offset, f"the kernel's name is not {expected!r}")
+                self.damaged(offset, f"{expected!r}, the kernel's name, is not there")
             return expected
         match = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*").match(self.data, min(offset, len(self.data)))
         if match is None:

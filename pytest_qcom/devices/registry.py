@@ -180,6 +180,10 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
         raise DeviceUnavailable(
             f"device file {path}: {name} has {', '.join(sorted(unknown))}; the fields are kind and host"
         )
+    if any(name == entry.name for entry in BUILT_IN):  # floors and suites go by what these names mean
+        raise DeviceUnavailable(
+            f"device file {path}: {name} is built in and always means the same; give the device another name"
+        )
     kind, host = table.get("kind"), table.get("host", "")
     if kind not in KINDS or not isinstance(host, str) or bool(host) != (kind == "ssh"):
         raise DeviceUnavailable(

@@ -340,7 +340,7 @@ class RuntimeDevice:
     def _allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], image: bool) -> Tensor:
         self._require_open()
         nbytes = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or nbytes <= 0:
+        if dtype.kind not in "biuf" or nbytes <= 0:
             raise LaunchError(
                 f"memory for shape {shape} of {dtype}: the device holds numbers, at least one; "
                 "give an array of a number type"

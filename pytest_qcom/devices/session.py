@@ -58,7 +58,7 @@ def installed(entry: Entry, hazards: str) -> Iterator[None]:
         QcomError: on leaving, what the virtual GPU ran into and nobody was told yet.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_default_device())
+        stack.enter_context(_default_device(entry.kind))
         if entry.kind == "virtual":
             stack.enter_context(_virtual_node(entry, hazards))
         else:
@@ -104,16 +104,15 @@ def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str
 
 
 @contextlib.contextmanager
-def _default_device() -> Iterator[None]:
+def _default_device(kind: str) -> Iterator[None]:
     """Makes QCOM tinygrad's default, whether it is imported yet or not."""
     before = os.environ.get("DEV")
     helpers = sys.modules.get("tinygrad.helpers")
-    os.environ["DEV"] = _qcom_first(before or "")
+    os.environ["DEV"] = _qcom_first(before or "", kind)
     value = None
     if helpers is not None:
         value = helpers.DEV.value
-        if not any(entry.device == "QCOM" for entry in value):
-            helpers.DEV.value = _qcom_first(";".join(map(repr, value)))
+        helpers.DEV.value = _qcom_first(";".join(map(repr, value)), kind)
     try:
         yield
     finally:
@@ -125,10 +124,15 @@ def _default_device() -> Iterator[None]:
             helpers.DEV.value = value
 
 
-def _qcom_first(targets: str) -> str:
-    """A ``DEV`` setting (``[INTERFACE+]DEVICE[:RENDERER[:ARCH]];...``), its QCOM target or ours in front."""
+def _qcom_first(targets: str, kind: str) -> str:
+    """A ``DEV`` setting (``[INTERFACE+]DEVICE[:RENDERER[:ARCH]];...``), its QCOM target or ours in front.
+
+    A virtual device's target without a renderer gets Mesa's: the vendor's compiler is on the phone only.
+    """
     named = [(_device(target), target) for target in targets.split(";")]
     own = [target for device, target in named if device == "QCOM"]
+    if own and kind == "virtual" and ":" not in own[0].rpartition("+")[2]:
+        own = [own[0] + TARGET.removeprefix("QCOM")]
     return ";".join(
         [*(own[:1] or [TARGET]), *(target for device, target in named if device not in ("QCOM", ""))]
     )

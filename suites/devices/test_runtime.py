@@ -265,6 +265,10 @@ MEMORY: dict[str, tuple[Callable[[Any], Any], str]] = {
         "memory for shape (1,) of object: the device holds numbers, at least one; give an array of a "
         "number type",
     ),
+    "words": (
+        lambda d: d.upload(np.array(["a", "b"])),
+        "memory for shape (2,) of <U1: the device holds numbers, at least one; give an array of a number type",
+    ),
     "list": (lambda d: d.upload([1, 2]), "upload of a list: it has no shape and dtype; give a numpy array"),
     "none": (
         lambda d: d.image(None),

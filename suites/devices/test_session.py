@@ -68,21 +68,23 @@ def test_a_device_behind_ssh_is_not_built_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "target"),
+    ("kind", "setting", "target"),
     [
-        ("QCOM", "QCOM"),
-        ("QCOM:IR3", "QCOM:IR3"),
-        ("qcom:ir3:a630", "qcom:ir3:a630"),
-        ("MOCKKGSL:0+QCOM", "MOCKKGSL:0+QCOM"),
-        ("QCOM:IR3;CPU:LLVM", "QCOM:IR3;CPU:LLVM"),
-        ("CPU:LLVM;QCOM", "QCOM;CPU:LLVM"),
-        ("CPU", "QCOM:IR3;CPU"),
-        (":LLVM", "QCOM:IR3"),
-        ("", "QCOM:IR3"),
+        ("local", "QCOM", "QCOM"),
+        ("virtual", "QCOM", "QCOM:IR3"),
+        ("virtual", "QCOM:IR3", "QCOM:IR3"),
+        ("virtual", "qcom:ir3:a630", "qcom:ir3:a630"),
+        ("local", "MOCKKGSL:0+QCOM", "MOCKKGSL:0+QCOM"),
+        ("virtual", "MOCKKGSL:0+QCOM", "MOCKKGSL:0+QCOM:IR3"),
+        ("virtual", "QCOM:IR3;CPU:LLVM", "QCOM:IR3;CPU:LLVM"),
+        ("local", "CPU:LLVM;QCOM", "QCOM;CPU:LLVM"),
+        ("virtual", "CPU", "QCOM:IR3;CPU"),
+        ("virtual", ":LLVM", "QCOM:IR3"),
+        ("local", "", "QCOM:IR3"),
     ],
 )
-def test_settings_keep_what_they_say_of_each_device(setting: str, target: str) -> None:
-    assert session._qcom_first(setting) == target
+def test_settings_keep_what_they_say_of_each_device(kind: str, setting: str, target: str) -> None:
+    assert session._qcom_first(setting, kind) == target
 
 
 SCRIPT = """

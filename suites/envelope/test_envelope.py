@@ -235,7 +235,7 @@ def test_impossible_footprint_is_explained() -> None:
 
 
 def test_wrong_name_is_explained() -> None:
-    with pytest.raises(EnvelopeError, match="at byte 0x2b8: the kernel's name is not 'gemm_f'"):
+    with pytest.raises(EnvelopeError, match="at byte 0x2b8: 'gemm_f', the kernel's name, is not there"):
         parse(GOOD.to_bytes(), "gemm_f")
 
 

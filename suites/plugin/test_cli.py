@@ -168,6 +168,13 @@ def test_a_number_of_rounds_that_times_nothing(rounds: str, capsys: pytest.Captu
     assert f"argument --rounds: invalid positive value: '{rounds}'" in capsys.readouterr().err
 
 
+def test_text_without_an_instruction(tmp_path: Path, refusal: Callable[..., str]) -> None:
+    path = tmp_path / "empty.asm"
+    path.write_text("; nothing yet\n")
+    words = f"qcom: file {path}: no instruction in it; write Mesa's text, one a line"
+    assert refusal("disasm", "--text", str(path)).rstrip() == words
+
+
 def test_broken_assembly_text(tmp_path: Path, refusal: Callable[..., str]) -> None:
     path = tmp_path / "broken.asm"
     path.write_text("add.f r0.x, r1.x\nend\n")

@@ -91,9 +91,9 @@ def test_profiling(tmp_path: Path) -> None:
     [
         ("", "QCOM:IR3"),
         ("CPU", "QCOM:IR3;CPU"),
-        ("QCOM", "QCOM"),
+        ("QCOM", "QCOM:IR3"),
         ("QCOM:IR3;CPU:LLVM", "QCOM:IR3;CPU:LLVM"),
-        ("CPU:LLVM;QCOM", "QCOM;CPU:LLVM"),
+        ("CPU:LLVM;QCOM", "QCOM:IR3;CPU:LLVM"),
     ],
 )
 def test_the_default_device(tmp_path: Path, target: str, default: str) -> None:
