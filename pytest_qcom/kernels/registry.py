@@ -98,5 +98,6 @@ def find(name: str) -> Kernel:
     """
     if name in KERNELS:
         return KERNELS[name]
-    near = difflib.get_close_matches(name, KERNELS, 3) or list(KERNELS)
-    raise KernelError(f"no kernel is called {name!r}; did you mean {', '.join(near)}?")
+    near = difflib.get_close_matches(name, KERNELS, 3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"'qcom list' shows the {len(KERNELS)} there are"
+    raise KernelError(f"no kernel is called {name!r}; {hint}")
