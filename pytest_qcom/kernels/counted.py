@@ -137,13 +137,14 @@ class Counted:
 
     def _place(self, schedule: Schedule, load: Load, number: int, step: Step) -> tuple[Term, Term]:
         """(x, y) of sample ``number`` of ``load``."""
-        plan, first = schedule.plan, 4 * step.index - self.ahead
+        index = step.index + load.ahead
+        plan, first = schedule.plan, 4 * index - self.ahead
         if load.operand == "B":
             column, kk = divmod(number, len(load.kk))
             return (plan["col"][0], LANES * load.which[column]), (plan["ky"][0], first + load.kk[kk])
         if schedule.interleaved:
             return (plan["ky"][0], first + load.which[number]), (plan["quads"][0], 0)
-        return (plan["k4"][0], step.index), (plan["row"][0], load.which[number])
+        return (plan["k4"][0], index), (plan["row"][0], load.which[number])
 
 
 _PAIRS = 96
@@ -171,8 +172,8 @@ def _places(load: Load) -> list[tuple[int, int]]:
 def texels(schedule: Schedule, load: Load) -> list[Reg]:
     """The registers that the samples of ``load`` go to, in their order."""
     if load.operand == "A":
-        return [schedule.plan[f"a{index}"][0] for index in load.which]
-    return [schedule.plan[schedule.slot(col)].vec(kk) for col in load.which for kk in load.kk]
+        return [schedule.plan[schedule.texels("a", index, load.bank)][0] for index in load.which]
+    return [schedule.plan[schedule.slot(col, load.bank)].vec(kk) for col in load.which for kk in load.kk]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Protocol
 
+from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
@@ -40,17 +41,24 @@ def launch(
     thread128: bool,
     steps: int | None = None,
     constants: tuple[tuple[int, int], ...] = (),
+    stride: int = 0,
 ) -> Build:
     """The launch of a float32 schedule over ``steps`` K steps, by default all of the problem's.
 
+    ``stride``: elements from one row of C to the next; 0 is n.
+
     Raises:
-        KernelError: the output is not made of whole workgroup tiles.
+        KernelError: the output is not made of whole workgroup tiles, or its rows overlap.
     """
+    if stride and (stride < problem.n or stride % 4):
+        raise KernelError(
+            f"{name}: stride is {stride}; give a multiple of 4 from n = {problem.n} on, or 0 for n"
+        )
     groups = schedule.tile.groups(name, problem.m, problem.n)
     k = problem.k if steps is None else 4 * steps
     constants = (
         *constants,
-        *schedule.epilogue.constants(schedule.tile, row_bytes=4 * problem.n),
+        *schedule.epilogue.constants(schedule.tile, row_bytes=4 * (stride or problem.n)),
         *loop_constants(k, schedule.unroll, schedule.peel),
     )
     return gemm_launch(
@@ -60,7 +68,7 @@ def launch(
         generate(schedule, k),
         constants,
         groups,
-        arguments=single.arguments(problem, POINTER),
+        arguments=single.arguments(problem, POINTER, stride),
         thread128=thread128,
     )
 

@@ -63,8 +63,11 @@ def _a_shape(problem: Problem) -> tuple[int, int, int]:
     return height, -(-width // align) * align, 4
 
 
-def arguments(problem: Problem, pointer: int) -> tuple[Argument, ...]:
-    """A, B and the buffer C; or the image C, A and B."""
+def arguments(problem: Problem, pointer: int, stride: int = 0) -> tuple[Argument, ...]:
+    """A, B and the buffer C; or the image C, A and B.
+
+    ``stride``: elements from one row of C to the next; 0 is n.
+    """
     kind = input_type(problem)
     inputs = (
         Argument("A", _a_shape(problem), kind, image=True, written=False),
@@ -73,10 +76,10 @@ def arguments(problem: Problem, pointer: int) -> tuple[Argument, ...]:
     if problem.image_store:
         output = "float16" if problem.half_output else "float32"
         return (
-            Argument("C", (problem.m, problem.n // 4, 4), output, image=True, written=True),
+            Argument("C", (problem.m, (stride or problem.n) // 4, 4), output, image=True, written=True),
             *inputs,
         )
-    shape = (problem.m, problem.n)
+    shape = (problem.m, stride or problem.n)
     return (*inputs, Argument("C", shape, "float32", image=False, written=True, pointer=pointer))
 
 

@@ -188,21 +188,26 @@ class ImageStore:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A store of a number, 1024, in place of the half accumulators: a probe of the store alone."""
+    """A store of a number, 1024, in place of the accumulators: a probe of the store alone."""
 
-    store: RowMajor
+    store: RowMajor | ImageStore
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return self.store.constants(tile, row_bytes)
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         for reg in plan["acc"]:
-            w.set_half(reg, _THOUSAND)
+            if reg.half:
+                w.set_half(reg, _THOUSAND)
+            else:
+                w.mov(reg, _THOUSAND_WORD)
         self.store.emit(w, tile, plan)
 
 
 _THOUSAND = 0x6400
 """1024 as a half."""
+_THOUSAND_WORD = 0x44800000
+"""1024 as a float."""
 
 
 @dataclass(frozen=True, slots=True)

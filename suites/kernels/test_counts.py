@@ -12,7 +12,8 @@ from suites.kernels.conftest import built
 
 def loop_length(program: Program) -> int:
     """Instructions of the loop without its branch, as the notes count them."""
-    (branch,) = [index for index, instr in enumerate(program.instrs) if branches(instr)]
+    instrs = enumerate(program.instrs)
+    (branch,) = [at for at, instr in instrs if branches(instr) and program.target(at) <= at]
     return branch - program.target(branch)
 
 

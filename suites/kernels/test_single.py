@@ -54,7 +54,7 @@ def test_patterns_are_exact(device: Device, kernel: Kernel, case: Case) -> None:
 
 def shrunk(kernel: Kernel, case: Case) -> object:
     """A published case on a small shape, K long enough for several passes of its loop."""
-    return replace(kernel.configure({}, case.name), m=32, n=256, k=32)
+    return replace(kernel.configure({}, case.name), m=32, n=512 if "4x16" in kernel.name else 256, k=32)
 
 
 @pytest.mark.parametrize(("kernel", "case"), PUBLISHED)
@@ -89,11 +89,26 @@ HAZARDS = {
     "gemm_4x4_fp32_published[preload]": "early-read",
     "gemm_4x4_fp32_published[preload-batch]": "early-read",
     "gemm_4x4_fp32_published[preload-first-wait]": "early-read",
+    "gemm_4x4_fp32_published[preload-float-inputs]": "early-read",
+    "gemm_4x4_fp32_published[preload-constant]": "early-read",
+    "gemm_4x4_fp32_published[preload-stride]": "early-read",
+    "gemm_4x4_fp32_published[quad-map]": "early-read",
+    "gemm_4x4_fp32_published[quad-b]": "source-overwrite",
+    "gemm_4x4_fp32_published[quad-b-load-all]": "source-overwrite",
+    "gemm_4x4_fp32_published[quad-b-shfl]": "source-overwrite",
     "gemm_4x8_fp32_published[p188]": "early-read",
     "gemm_4x8_fp32_published[p191]": "early-read",
     "gemm_4x8_fp32_published[p192]": "uninitialized",
     "gemm_4x8_fp32_published[p196]": "missing-sy",
     "gemm_4x8_fp32_published[p198]": "full-footprint",
+    "gemm_4x8_fp32_published[one-bank-batch]": "early-read",
+    "gemm_4x8_fp32_published[interleaved]": "early-read",
+    "gemm_4x8_fp32_published[float-inputs]": "early-read",
+    "gemm_4x8_fp32_published[hand-store]": "early-read",
+    "gemm_4x8_fp32_published[pipeline]": "early-read",
+    "gemm_4x8_fp32_published[pipeline-no-delay]": "early-read",
+    "gemm_4x8_fp32_published[plain]": "source-overwrite",
+    "gemm_4x16_fp32_published[plain]": "source-overwrite",
     "gemm_8x4_fp32_published[p167]": "source-overwrite",
     "gemm_8x4_fp32_published[second-a-sync]": "source-overwrite",
     "gemm_8x8_fp32_published[p168]": "source-overwrite",
@@ -148,12 +163,33 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_4x8_fp32_waksman", {"image_store": False, "half_output": True}, "give image-store=true too"),
         ("gemm_4x8_fp32_splitk", {"n": 96}, "not made of tiles of 16 x 64"),
         ("gemm_4x4_fp32_published", {"compact_fp32": True, "compact_preload": True}, "give one of them"),
-        ("gemm_4x4_fp32_published", {"batch_coords": True}, "are about compact-preload"),
+        ("gemm_4x4_fp32_published", {"batch_coords": True}, "is about compact-preload or low-4x8-fp32"),
         ("gemm_4x4_fp32_published", {"coord_delay": 8}, "coord-delay is 8; give -1 \\(none\\) to 7"),
         ("gemm_4x4_fp32_published", {"skip_a_loads": True}, "give no-store=true too"),
-        ("gemm_4x8_fp32_published", {"stream_b": True, "preload_b": True}, "stream-b with preload-b"),
-        ("gemm_4x8_fp32_published", {"sync": True}, "sync is about stream-b"),
-        ("gemm_4x8_fp32_published", {"batch_coords": True}, "give preload-b too"),
+        ("gemm_4x8_fp32_published", {"low_4x8_fp32": True, "pipeline": True}, "give one of them"),
+        ("gemm_4x8_fp32_published", {"compact_fp32": True}, "compact-fp32 is not of 2 columns; leave it out"),
+        ("gemm_4x8_fp32_published", {"stream_b": True}, "stream-b is about low-4x8-fp32; give that too"),
+        ("gemm_4x8_fp32_published", {"low_4x8_fp32": True, "sync": True}, "sync is about stream-b"),
+        ("gemm_4x4_fp32_published", {"quad_b": True}, "quad-b is about quad-map; give that too"),
+        (
+            "gemm_4x4_fp32_published",
+            {"compact_preload": True, "quad_map": True, "threads": 64},
+            "quad-map with 64 threads; a quad is four tiles, give 128",
+        ),
+        (
+            "gemm_4x4_fp32_published",
+            {"compact_preload": True, "quad_map": True, "quad_b": True},
+            "branches over four samples alone; give coord-delay=-1, or quad-b-load-all",
+        ),
+        (
+            "gemm_4x4_fp32_published",
+            dict(compact_preload=True, quad_map=True, quad_b=True, quad_b_shfl_mode=4, coord_delay=-1),
+            "quad-b-shfl-mode is 4; give one of 1, 2, 3, 6, 7, or 0 for broadcasts",
+        ),
+        ("gemm_4x4_fp32_published", {"no_store": True, "post_constant": True}, "no-store with a store"),
+        ("gemm_4x4_fp32_published", {"float_inputs": True}, "give direct-f32-loads=true too"),
+        ("gemm_4x4_fp32_published", {"hand_store": True, "stride": 1536}, "give a power of 2"),
+        ("gemm_4x4_fp32_published", {"stride": 1022}, "give a multiple of 4 from n = 1024 on, or 0 for n"),
     ],
 )
 def test_options_that_make_no_kernel(name: str, given: dict[str, object], message: str) -> None:

@@ -1,78 +1,63 @@
-"""Published GEMMs of four rows with float32 accumulators: one vec4 column (4x4) and two (4x8).
+"""Published GEMMs of four rows with float32 accumulators: one vec4 column (4x4), two (4x8), four (4x16).
 
-Their loops are written as published, waits included; prologue, addresses and stores are ours. What they
-compute is right wherever the hardware waits by itself: coordinates are rewritten under outstanding samples
-and samples read coordinates that have just been written, so the published delays, found by trying, decide.
+Their loops are written as published, waits included, see :mod:`pytest_qcom.kernels.full_published`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import matmul, single
 from pytest_qcom.kernels.counted import Aim, Counted, Fetch
-from pytest_qcom.kernels.full import arithmetic, launch
-from pytest_qcom.kernels.gemm import check_shape
-from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.full_published import (
+    Cases,
+    Published,
+    check,
+    declare,
+    low_state,
+    noted,
+    over_texels,
+    published,
+    state,
+    texels,
+)
+from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Action, Load, Multiply, Schedule
-from pytest_qcom.kernels.stores import NoStore, RowMajor
+from pytest_qcom.kernels.schedule import Action, Load, Multiply, Schedule, Step
+from pytest_qcom.kernels.writer import Writer
 
 ROWS = 4
 _ROWS = tuple(range(ROWS))
-Cases = Mapping[str, Mapping[str, Any]]
-"""Options by the name of their case."""
-_NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
+_SHUFFLES = {1: "xor", 2: "up", 3: "down", 6: "rup", 7: "rdown"}
+"""Modes of a shuffle as its word encodes them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """What the published float32 kernels have in common, by the names of the notes.
-
-    Attributes:
-        m, n, k: C is (m, n); m a multiple of ``threads`` / 8, n of the tile's columns, k of 4.
-        threads: fibers of a workgroup.
-        thread128: waves of 128 fibers.
-        direct_f32_loads: samples are float32; else half, and converted.
-        sampler_per_texture: each texture has its sampler.
-        coord_delay: nop repeats between a coordinate and its sample; -1 is none.
-        alu_order: nesting of the MADs.
-        scalar_mad: no repeated MADs.
-        no_store: the products are dropped: a throughput probe.
-        skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
-        fregs_override: full vec4 declared; 0 is what the kernel uses. Fewer corrupts or hangs hardware.
-    """
-
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
-    threads: int = 128
-    thread128: bool = True
-    direct_f32_loads: bool = False
-    sampler_per_texture: bool = False
-    coord_delay: int = 5
-    alu_order: str = "kk_row_col"
-    scalar_mad: bool = False
-    no_store: bool = False
-    skip_a_loads: bool = False
-    skip_b_loads: bool = False
-    fregs_override: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Published4x4(Published):
-    """Options of the published 4x4 kernels.
+class Published4xN(Published):
+    """Options of the published kernels of four rows.
 
     Attributes:
         compact_fp32: A is sampled a row at a time, into one register.
         compact_fp32_hybrid: A in registers of its own that hold its coordinates too; B by one pair.
         compact_preload: all samples bring their coordinate in the register that they fill.
-        batch_coords: with ``compact_preload``, all coordinates before the first sample.
+        batch_coords: with ``compact_preload`` or ``low_4x8_fp32``, all coordinates of what is sampled
+            together before the first sample.
         first_coord_wait_only: with ``compact_preload``, a delay only before the first sample of each operand.
+        quad_map: with ``compact_preload``, the fibers of a quad are below each other and share a column.
+        quad_b: with ``quad_map``, the first fiber of a quad samples B and hands it to the others.
+        quad_b_load_all: with ``quad_b``, all of them sample it, and the first one's is taken.
+        quad_b_shfl_mode: with ``quad_b``, sixteen shuffles of this mode in place of four broadcasts: 1 xor,
+            2 up, 3 down, 6 rup, 7 rdown; 0 for broadcasts.
+        low_4x8_fp32: two columns with texels that bring their coordinates.
+        preload_b: with it, both columns of B have registers; else they share those of one.
+        stream_b: with it, the second column is sampled behind the first row's products of the first.
+        sync: with ``stream_b``, a (sy) before the products of the second column.
+        interleaved_a: with it, a texel of A is four rows of one k.
+        pipeline: two columns with two banks of B each, sampled a step ahead.
     """
 
     compact_fp32: bool = False
@@ -80,173 +65,119 @@ class Published4x4(Published):
     compact_preload: bool = False
     batch_coords: bool = False
     first_coord_wait_only: bool = False
+    quad_map: bool = False
+    quad_b: bool = False
+    quad_b_load_all: bool = False
+    quad_b_shfl_mode: int = 0
+    low_4x8_fp32: bool = False
+    preload_b: bool = False
+    stream_b: bool = False
+    sync: bool = False
+    interleaved_a: bool = False
+    pipeline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Published4x8(Published):
-    """Options of the published low-register 4x8 kernels.
-
-    Attributes:
-        low_4x8_fp32: the low register plan, the only one that is declared.
-        preload_b: both columns of B have registers; else they share those of one.
-        batch_coords: all coordinates before the first sample; needs ``preload_b``.
-        stream_b: the second column is sampled behind the first row's products of the first column.
-        sync: with ``stream_b``, a (sy) before the products of the second column.
-        interleaved_a: a texel of A is four rows of one k.
-    """
+class Published4x8(Published4xN):
+    """The same for two columns, where samples are float32 and waves of 64 are what was measured."""
 
     thread128: bool = False
     direct_f32_loads: bool = True
-    low_4x8_fp32: bool = True
-    preload_b: bool = False
-    batch_coords: bool = False
-    stream_b: bool = False
-    sync: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class _Problem:
-    """What the arrays of every published kernel are: half images, and a buffer."""
+class Form:
+    """What a form gives to :func:`published`: the plan, coordinates, K step, and where it waits."""
 
-    m: int
-    n: int
-    k: int
-    float_inputs: bool = False
-    interleaved_a: bool = False
-    image_store: bool = False
-    half_output: bool = False
+    plan: RegisterPlan
+    coordinates: Counted
+    phases: Any
+    syncs: tuple[int, ...] = (0,)
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def problem(options: Published) -> _Problem:
-    """The product that a kernel with these options computes."""
-    return _Problem(options.m, options.n, options.k)
+_NARROW = ("compact_fp32", "compact_fp32_hybrid", "compact_preload")
+_WIDE = ("low_4x8_fp32", "pipeline")
+_NEEDS = {
+    "first_coord_wait_only": ("compact_preload",),
+    "quad_map": ("compact_preload",),
+    "quad_b": ("quad_map",),
+    "quad_b_load_all": ("quad_b",),
+    "quad_b_shfl_mode": ("quad_b",),
+    "batch_coords": ("compact_preload", "low_4x8_fp32"),
+    "preload_b": ("low_4x8_fp32",),
+    "stream_b": ("low_4x8_fp32",),
+    "interleaved_a": ("low_4x8_fp32",),
+    "sync": ("stream_b",),
+}
+"""Options that are about others."""
 
 
-def build_4x4(options: Published4x4) -> Build:
-    """A published 4x4 kernel.
-
-    Raises:
-        KernelError: options that do not go together, or a shape that is not made of whole tiles.
-    """
-    name = "gemm_4x4_fp32_published"
-    check(name, options)
-    forms = [form for form in _FORMS if getattr(options, form)]
-    if len(forms) > 1:
-        raise KernelError(
-            f"{name}: {' with '.join(form.replace('_', '-') for form in forms)}; give one of them"
-        )
-    if (options.batch_coords or options.first_coord_wait_only) and forms != ["compact_preload"]:
-        raise KernelError(
-            f"{name}: batch-coords and first-coord-wait-only are about compact-preload; give it too"
-        )
-    plan, coordinates, phases = _FORMS[forms[0]](options) if forms else _plain(options)
-    syncs = tuple(range(ROWS)) if options.compact_fp32 else (0,)
-    return published(name, options, Tile(ROWS, 1, options.threads), plan, coordinates, phases, syncs)
-
-
-def build_4x8(options: Published4x8) -> Build:
-    """A published 4x8 kernel with the low register plan.
+def build(name: str, ncols: int, options: Published4xN) -> Build:
+    """A published kernel of ``ncols`` vec4 columns.
 
     Raises:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
-    name = "gemm_4x8_fp32_published"
     check(name, options)
-    if not options.low_4x8_fp32:
-        raise KernelError(f"{name}: low-4x8-fp32 is false; no other plan is declared, leave it true")
-    if options.batch_coords and not options.preload_b:
-        raise KernelError(f"{name}: batch-coords needs registers for both columns; give preload-b too")
-    if options.stream_b and options.preload_b:
-        raise KernelError(f"{name}: stream-b with preload-b; give one of them")
-    if options.sync and not options.stream_b:
-        raise KernelError(f"{name}: sync is about stream-b; give it too")
-    banks = 2 if options.preload_b or options.stream_b else 1
-    coordinates = noted(options)
-    plan = texels(RegisterPlan(), b=0, banks=banks, a=4 * banks, acc=4 * banks + 4, cols=2)
-    plan = over_texels(state(plan, f"r{4 * banks + 12}"))
-    syncs = (0, 1) if banks == 1 else (0, 2) if options.sync else (0,)
-    tile = Tile(ROWS, 2, options.threads)
-    return published(name, options, tile, plan, coordinates, _low(options, coordinates), syncs)
+    chosen = [form for form in (*_NARROW, *_WIDE) if getattr(options, form)]
+    _check(name, ncols, options, chosen)
+    form = _FORMS[chosen[0]](options) if chosen else _plain(ncols, options)
+    tile = Tile(ROWS, ncols, options.threads, rows_first=options.quad_map)
+    built = published(name, options, tile, form.plan, form.coordinates, form.phases, form.syncs, **form.more)
+    return replace(built, branchstack=2 if options.quad_b else 0)
 
 
-def check(name: str, options: Published) -> None:
-    """What every published kernel needs.
+def _check(name: str, ncols: int, options: Published4xN, chosen: list[str]) -> None:
+    def words(options: tuple[str, ...] | list[str], joint: str) -> str:
+        return joint.join(option.replace("_", "-") for option in options)
 
-    Raises:
-        KernelError: a shape or a delay that makes no kernel.
-    """
-    check_shape(name, options)
-    if not -1 <= options.coord_delay <= 7:
-        raise KernelError(f"{name}: coord-delay is {options.coord_delay}; give -1 (none) to 7")
-    if (options.skip_a_loads or options.skip_b_loads) and not options.no_store:
-        raise KernelError(f"{name}: without its loads a kernel has nothing to store; give no-store=true too")
-
-
-def published(
-    name: str,
-    options: Published,
-    tile: Tile,
-    plan: RegisterPlan,
-    coordinates: Counted,
-    phases: tuple[Load | Multiply | Action, ...],
-    syncs: tuple[int, ...] = (0,),
-) -> Build:
-    """The launch of a published loop; the phases of products that are in ``syncs`` wait for samples."""
-    schedule = Schedule(
-        tile=tile,
-        plan=plan,
-        phases=phases,
-        coordinates=coordinates,
-        epilogue=NoStore() if options.no_store else RowMajor(element=4),
-        order=options.alu_order,
-        scalar_first=True,
-        sync=lambda products, step: products in syncs,
-        waits="written",
-        unroll=1,
-        arithmetic=arithmetic(options.sampler_per_texture, options.scalar_mad),
-    )
-    if coordinates.convert:
-        schedule = replace(schedule, plan=plan.place("half", "hr0.x", 4))
-    built = launch(name, problem(options), schedule, options.thread128)
-    return replace(built, fregs=options.fregs_override or built.fregs)
+    if len(chosen) > 1:
+        raise KernelError(f"{name}: {words(chosen, ' with ')}; give one of them")
+    right = {1: _NARROW, 2: _WIDE}.get(ncols, ())
+    if chosen and chosen[0] not in right:
+        raise KernelError(f"{name}: {words(chosen, '')} is not of {ncols} columns; leave it out")
+    for option, needed in _NEEDS.items():
+        if getattr(options, option) and not any(getattr(options, other) for other in needed):
+            raise KernelError(
+                f"{name}: {words([option], '')} is about {words(needed, ' or ')}; give that too"
+            )
+    if options.quad_map and options.threads < 128:
+        raise KernelError(f"{name}: quad-map with {options.threads} threads; a quad is four tiles, give 128")
+    if options.quad_b_shfl_mode and options.quad_b_shfl_mode not in _SHUFFLES:
+        raise KernelError(
+            f"{name}: quad-b-shfl-mode is {options.quad_b_shfl_mode}; give one of "
+            f"{', '.join(map(str, _SHUFFLES))}, or 0 for broadcasts"
+        )
+    if options.quad_b and options.coord_delay >= 0 and not options.quad_b_load_all:
+        raise KernelError(
+            f"{name}: quad-b branches over four samples alone; give coord-delay=-1, or quad-b-load-all"
+        )
 
 
-def noted(options: Published, **form: bool) -> Counted:
-    """Coordinates as published."""
-    return Counted(
-        ahead=3,
-        delay=options.coord_delay,
-        convert=not options.direct_f32_loads,
-        noted=True,
-        skip="A" * options.skip_a_loads + "B" * options.skip_b_loads,
-        **form,
-    )
+def _plain(ncols: int, options: Published4xN) -> Form:
+    """One coordinate pair for all samples; further columns reload B, and nothing waits for them."""
+    acc = 12 + ROWS * ncols
+    plan = texels(RegisterPlan(), b=8, banks=1, a=acc, acc=12, cols=ncols).place("pair", "r4.x", 2)
+    phases: list[Load | Multiply | Action] = [Load("B", (0,)), Load("A", _ROWS), Multiply(_ROWS, (0,))]
+    for col in range(1, ncols):
+        phases += [Load("B", (col,)), Multiply(_ROWS, (col,))]
+    coordinates = noted(options, shared_a=True, shared_b=True)
+    least = 32 if ncols == 2 else 0  # its store copies through r24 to r31
+    return Form(over_texels(low_state(plan)), coordinates, tuple(phases), more=dict(least=least))
 
 
-Form = tuple[RegisterPlan, Counted, tuple[Load | Multiply | Action, ...]]
-
-
-def _plain(options: Published4x4) -> Form:
-    """One coordinate pair for all samples."""
-    plan = texels(RegisterPlan(), b=8, banks=1, a=16, acc=12, cols=1).place("pair", "r4.x", 2)
-    phases = (Load("B", (0,)), Load("A", _ROWS), Multiply(_ROWS, (0,)))
-    return over_texels(low_state(plan)), noted(options, shared_a=True, shared_b=True), phases
-
-
-def _compact(options: Published4x4) -> Form:
+def _compact(options: Published4xN) -> Form:
     """B, then each row of A in one register, with its products."""
     plan = texels(RegisterPlan(), b=0, banks=1, a=4, acc=8, cols=1, rows_apart=0).place("pair", "r5.x", 2)
     phases: list[Load | Multiply | Action] = [Load("B", (0,))]
     for row in _ROWS:
         phases += [Load("A", (row,)), Multiply((row,), (0,))]
-    return (
-        over_texels(low_state(plan)),
-        noted(options, shared_a=True, shared_b=True),
-        tuple(phases),
-    )
+    coordinates = noted(options, shared_a=True, shared_b=True)
+    return Form(over_texels(low_state(plan)), coordinates, tuple(phases), _ROWS)
 
 
-def _hybrid(options: Published4x4) -> Form:
+def _hybrid(options: Published4xN) -> Form:
     """B by one pair, which lies where row 0 of A will be; A brings its coordinates itself."""
     plan = RegisterPlan().place("b0", "r0.x", 16)
     for row, at in enumerate(("r4.x", "r5.x", "r6.x", "r12.x")):
@@ -256,130 +187,157 @@ def _hybrid(options: Published4x4) -> Form:
         plan = plan.place(name, at, 1)
     plan = plan.place("next", "r5.x", 1, over=("a1",))
     phases = (Load("B", (0,)), Load("A", _ROWS), Multiply(_ROWS, (0,)))
-    return over_texels(plan), noted(options, shared_b=True), phases
+    return Form(over_texels(plan), noted(options, shared_b=True), phases)
 
 
-def _preload(options: Published4x4) -> Form:
+def _preload(options: Published4xN) -> Form:
     """Every sample brings its coordinate in the register that it fills."""
     coordinates = replace(noted(options), first_delay_only=options.first_coord_wait_only)
-    plan = texels(RegisterPlan(), b=0, banks=1, a=4, acc=8, cols=1)
-    loads = (Load("B", (0,)), Load("A", _ROWS))
-    phases: tuple[Load | Multiply | Action, ...] = (*loads, Multiply(_ROWS, (0,)))
-    if options.batch_coords:
-        phases = (Aim(coordinates, loads), Fetch(coordinates, loads), Multiply(_ROWS, (0,)))
-    return over_texels(state(plan, "r12")), coordinates, phases
+    b = 13 if options.quad_b else 0
+    plan = texels(RegisterPlan(), b=b, banks=1, a=4, acc=8, cols=1)
+    rows, first = Load("A", _ROWS), Load("B", (0,))
+    if options.quad_b:
+        plan = plan.place("sampled", "r0.x", 16).place("lane", "r4.x", 1, over=("a0",))
+        plan = state(plan, "r12", over=("sampled",))
+        shared = QuadB(coordinates, options.quad_b_load_all, options.quad_b_shfl_mode)
+        after = _sampled(coordinates, (rows,), options.batch_coords)
+        return Form(over_texels(plan), coordinates, (shared, *after, Multiply(_ROWS, (0,))))
+    phases = (*_sampled(coordinates, (first, rows), options.batch_coords), Multiply(_ROWS, (0,)))
+    return Form(over_texels(state(plan, "r12")), coordinates, phases)
 
 
-_FORMS: dict[str, Callable[[Published4x4], Form]] = {
-    "compact_fp32": _compact,
-    "compact_fp32_hybrid": _hybrid,
-    "compact_preload": _preload,
-}
+def _sampled(
+    coordinates: Counted, loads: tuple[Load, ...], batched: bool
+) -> tuple[Load | Multiply | Action, ...]:
+    """Some samples, each behind its coordinate or all behind all of theirs."""
+    return (Aim(coordinates, loads), Fetch(coordinates, loads)) if batched else loads
 
 
-def _low(options: Published4x8, coordinates: Counted) -> tuple[Load | Multiply | Action, ...]:
-    """The K step of the low 4x8 plan."""
-    a = Load("A", _ROWS)
-    if options.preload_b:
-        loads = (Load("B", (0, 1)), a)
-        if options.batch_coords:
-            return (Aim(coordinates, loads), Fetch(coordinates, loads), Multiply(_ROWS, (0, 1)))
-        return (*loads, Multiply(_ROWS, (0, 1)))
-    if options.stream_b:
-        second: list[Load | Multiply | Action] = [
-            Load("B", (1,)),
+@dataclass(frozen=True, slots=True)
+class QuadB:
+    """The four k of B, sampled by the first fiber of each quad and handed to the others.
+
+    The plan gives ``sampled``, four vec4 beside ``b0``, and ``lane``, one scalar, which may lie over A.
+
+    Attributes:
+        load_all: no branch: every fiber samples.
+        shuffle: the mode of scalar shuffles; 0 for vector broadcasts.
+    """
+
+    coordinates: Counted
+    load_all: bool
+    shuffle: int
+
+    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        plan, lane = schedule.plan, schedule.plan["lane"][0]
+        sampled, over = plan["sampled"], f"over{len(w)}"
+        for kk in range(4):
+            w.mov(sampled.vec(kk), plan["col"][0])
+            w.alu("add.s", sampled.vec(kk) + 1, plan["ky"][0], kk - self.coordinates.ahead)
+        w.alu("shr.b", lane, plan["row"][0], ROWS.bit_length() - 1)
+        w.emit("nop", rpt=2)
+        w.alu("and.b", lane, lane, 3)
+        w.emit("nop", rpt=2)
+        if not self.load_all:
+            w.alu("cmps.s.eq", "p0.x", lane, 0)
+            w.emit("nop", rpt=5)
+            w.branch(over)
+        for kk in range(4):
+            if self.load_all and self.coordinates.delay >= 0:
+                w.emit("nop", rpt=self.coordinates.delay)
+            self.coordinates.fetch(w, schedule, Load("B", (0,)), sampled.vec(kk), sampled.vec(kk))
+        w.label(over)
+        w.emit("nop", ss=True, jp=True)
+        self._hand(w, plan)
+
+    def _hand(self, w: Writer, plan: RegisterPlan) -> None:
+        lane, sampled, target = plan["lane"][0], plan["sampled"], plan["b0"]
+        if not self.shuffle:
+            w.mov(lane, 0)
+            w.emit("nop", rpt=5)
+            for kk in range(4):
+                registers = target.vec(kk), sampled.vec(kk), lane
+                w.emit("quad_shuffle.brcst", *registers, type="u32", wrmask=15, sy=not kk)
+            return
+        mode = _SHUFFLES[self.shuffle]
+        if mode.endswith("down"):  # the first fiber is behind
+            w.alu("sub.s", lane, 0, lane)
+            w.emit("nop", rpt=5)
+        w.emit("nop", sy=True)
+        for index in range(16):
+            w.emit(f"shfl.{mode}.u32", target[index], sampled[index], lane)
+
+
+def _low(options: Published4xN) -> Form:
+    """The low register plan of 4x8."""
+    coordinates = noted(options)
+    stream = options.stream_b
+    banks = 2 if options.preload_b or stream else 1
+    a_texels = 4
+    plan = texels(RegisterPlan(), b=0, banks=banks, a=4 * banks, acc=4 * banks + a_texels, cols=2)
+    plan = state(plan, f"r{4 * banks + 12}")
+    if options.interleaved_a:
+        plan = plan.place("quads", f"r{4 * banks + 13}.x", 1)
+    a, batched = Load("A", _ROWS), options.batch_coords
+    first, second = Load("B", (0,)), Load("B", (1,))
+    if stream:
+        phases = (
+            *_sampled(coordinates, (first, a), batched),
+            Multiply((0,), (0,)),
+            *_sampled(coordinates, (second,), batched),
             Multiply((1, 2, 3), (0,)),
             Multiply(_ROWS, (1,)),
-        ]
-        return (Load("B", (0,)), a, Multiply((0,), (0,)), *second)
-    return (Load("B", (0,)), a, Multiply(_ROWS, (0,)), Load("B", (1,)), Multiply(_ROWS, (1,)))
+        )
+        syncs = (0, 2) if options.sync else (0,)
+    elif banks == 2:
+        phases = (*_sampled(coordinates, (Load("B", (0, 1)), a), batched), Multiply(_ROWS, (0, 1)))
+        syncs = (0,)
+    else:
+        phases = (
+            *_sampled(coordinates, (first, a), batched),
+            Multiply(_ROWS, (0,)),
+            *_sampled(coordinates, (second,), batched),
+            Multiply(_ROWS, (1,)),
+        )
+        syncs = (0, 1)
+    more = dict(interleaved=options.interleaved_a)
+    return Form(over_texels(plan), coordinates, phases, syncs, more)
 
 
-def texels(
-    plan: RegisterPlan,
-    *,
-    b: int,
-    banks: int,
-    a: int,
-    acc: int,
-    cols: int,
-    rows: int = ROWS,
-    rows_apart: int = 1,
-) -> RegisterPlan:
-    """Texels and accumulators from the given vec4; with ``rows_apart`` 0 the rows of A share one."""
-    for bank in range(banks):
-        plan = plan.place(f"b{bank}", f"r{b + 4 * bank}.x", 16)
-    for row in range(rows):
-        earlier = tuple(f"a{other}" for other in range(row)) if not rows_apart else ()
-        plan = plan.place(f"a{row}", f"r{a + row * rows_apart}.x", 4, over=earlier)
-    return plan.place("acc", f"r{acc}.x", 4 * rows * cols)
+def _pipeline(options: Published4xN) -> Form:
+    """Two steps a pass: B a step ahead behind the first row's products, A behind those of the others."""
+    plan = texels(RegisterPlan(), b=0, banks=2, a=8, acc=12, cols=2)
+    for col in (0, 1):
+        plan = plan.place(f"b{col}.1", f"r{21 + 4 * col}.x", 16)
+    for row in _ROWS:
+        plan = plan.place(f"a{row}.1", f"r{8 + row}.x", 4, over=(f"a{row}",))
+    plan = state(plan.place("temporaries", "r20.z", 2), "r29", "r20.z", over=("temporaries",))
+    loads = (Load("B", (0, 1)), Load("A", _ROWS))
+    return Form(over_texels(plan), noted(options), _pipelined, (0,), dict(unroll=2, peel=1, primed=loads))
 
 
-def low_state(plan: RegisterPlan, following: str = "r0.x") -> RegisterPlan:
-    """Loop state where the half kernels have it; ``following`` is the next counter."""
-    for name, at in (("ky", "r6.y"), ("k4", "r6.z"), ("row", "r7.x"), ("col", "r7.y")):
-        plan = plan.place(name, at, 1)
-    return plan.place("next", following, 1, over=("b0",))
-
-
-def state(plan: RegisterPlan, vec: str) -> RegisterPlan:
-    """Loop state in one vec4, the next counter over a texel of B."""
-    for name, component in (("row", "x"), ("col", "y"), ("ky", "z"), ("k4", "w")):
-        plan = plan.place(name, f"{vec}.{component}", 1)
-    return plan.place("next", "r0.x", 1, over=("b0",))
-
-
-def over_texels(plan: RegisterPlan, rows: int = ROWS) -> RegisterPlan:
-    """What prologue and epilogue need, over everything but the accumulators and the place."""
-    dead = tuple(block.name for block in plan.blocks if block.name not in ("acc", "row", "col"))
-    plan = plan.place("scratch", "r1.x", 4, over=dead)
-    dead = (*dead, "scratch")
-    plan = plan.place("addresses", "r0.x", 2 * rows, over=dead)
-    plan = plan.place("carries", f"r{rows // 2}.x", rows, over=dead)
-    return plan.place("offsets", f"r{rows // 2 + rows // 4}.x", 2, over=dead)
-
-
-def _tolerance(options: Published, arrays: Arrays) -> Mapping[str, single.Float]:
-    """:func:`~pytest_qcom.kernels.single.bound` of one chain over k."""
-    return single.bound(problem(options), arrays)
-
-
-def declare(name: str, options: type[Published], build: Callable[[Any], Build], rows: Cases) -> Kernel:
-    """The published configurations of a family; those that store nothing are throughput figures."""
-    family = name.removesuffix("_published")
-    return Kernel(
-        name=name,
-        summary=f"{family} as published: right if the hardware waits where the code does not",
-        options=options,
-        build=build,
-        inputs=lambda options, rng: single.random(problem(options), rng),
-        oracle=_product,
-        tolerance=_tolerance,
-        patterns={name: _pattern(name) for name in single.PATTERNS},
-        unit="GFLOPS",
-        cases=tuple(Case(row, given) for row, given in rows.items()),
-        claim="as-published",
-        family=family,
-        source=_NOTES,
+def _pipelined(step: Step) -> tuple[Load | Multiply, ...]:
+    bank = step.index % 2
+    return (
+        Multiply((0,), (0, 1), bank=bank),
+        Load("B", (0, 1), ahead=1, bank=1 - bank),
+        Multiply((1, 2, 3), (0, 1), bank=bank),
+        Load("A", _ROWS, ahead=1, bank=1 - bank),
     )
 
 
-def _product(options: Published, arrays: Arrays) -> Arrays:
-    """Samples that are half flush what is below the smallest normal half; float32 ones do not."""
-    if options.no_store:
-        return {}
-    if options.direct_f32_loads:
-        return single.product(problem(options), arrays)
-    return matmul.product(options, arrays)
-
-
-def _pattern(name: str) -> Callable[[Any], Arrays]:
-    return lambda options: single.PATTERNS[name](problem(options))
-
+_FORMS: dict[str, Callable[[Published4xN], Form]] = {
+    "compact_fp32": _compact,
+    "compact_fp32_hybrid": _hybrid,
+    "compact_preload": _preload,
+    "low_4x8_fp32": _low,
+    "pipeline": _pipeline,
+}
 
 _DIRECT: dict[str, Any] = dict(direct_f32_loads=True, sampler_per_texture=True)
 _PLAIN = dict(_DIRECT, coord_delay=4)
 _HYBRID = dict(_PLAIN, compact_fp32_hybrid=True)
+_QUAD = dict(_DIRECT, compact_preload=True, quad_map=True)
 _ROWS_4X4: Cases = {
     "p170": _PLAIN,
     "p171": dict(direct_f32_loads=True, coord_delay=4),
@@ -398,23 +356,52 @@ _ROWS_4X4: Cases = {
     "preload": dict(_PLAIN, compact_preload=True),
     "preload-batch": dict(_DIRECT, coord_delay=-1, compact_preload=True, batch_coords=True),
     "preload-first-wait": dict(_PLAIN, compact_preload=True, first_coord_wait_only=True),
+    "preload-float-inputs": dict(_PLAIN, compact_preload=True, float_inputs=True),
+    "preload-constant": dict(_PLAIN, compact_preload=True, post_constant=True),
+    "preload-stride": dict(_PLAIN, compact_preload=True, stride=2048),
+    "quad-map": dict(_QUAD, coord_delay=4),
+    "quad-b": dict(_QUAD, coord_delay=-1, quad_b=True),
+    "quad-b-load-all": dict(_QUAD, coord_delay=4, quad_b=True, quad_b_load_all=True),
+    "quad-b-shfl": dict(_QUAD, coord_delay=-1, quad_b=True, quad_b_shfl_mode=6),
 }
 
+_LOW: dict[str, Any] = dict(low_4x8_fp32=True)
 _BEST: dict[str, Any] = dict(
-    preload_b=True, batch_coords=True, sampler_per_texture=True, coord_delay=-1, alu_order="kk_col_row"
+    low_4x8_fp32=True,
+    preload_b=True,
+    batch_coords=True,
+    sampler_per_texture=True,
+    coord_delay=-1,
+    alu_order="kk_col_row",
 )
 _ROWS_4X8: Cases = {
     "p188": _BEST,
     "p191": dict(_BEST, no_store=True),
     "p192": dict(_BEST, no_store=True, skip_a_loads=True),
-    "p196": dict(stream_b=True),
-    "p197": dict(stream_b=True, sync=True),
+    "p196": dict(_LOW, stream_b=True),
+    "p197": dict(_LOW, stream_b=True, sync=True),
     "p198": dict(_BEST, fregs_override=20),
-    "one-bank": dict(sampler_per_texture=True),
-    "preload": dict(preload_b=True, sampler_per_texture=True),
+    "one-bank": dict(_LOW, sampler_per_texture=True),
+    "one-bank-batch": dict(_LOW, sampler_per_texture=True, batch_coords=True, coord_delay=-1),
+    "preload": dict(_LOW, preload_b=True, sampler_per_texture=True),
+    "interleaved": dict(_BEST, interleaved_a=True),
+    "float-inputs": dict(_BEST, float_inputs=True),
+    "hand-store": dict(_BEST, hand_store=True),
+    "pipeline": dict(sampler_per_texture=True, coord_delay=4, pipeline=True),
+    "pipeline-no-delay": dict(sampler_per_texture=True, coord_delay=-1, pipeline=True, no_store=True),
+    "plain": dict(sampler_per_texture=True, coord_delay=4),
+}
+_ROWS_4X16: Cases = {
+    "plain": dict(_PLAIN, n=2048),
 }
 
+
+def _declared(name: str, ncols: int, options: type[Published4xN], rows: Cases) -> Any:
+    return declare(name, options, functools.partial(build, name, ncols), rows)
+
+
 KERNELS = (
-    declare("gemm_4x4_fp32_published", Published4x4, build_4x4, _ROWS_4X4),
-    declare("gemm_4x8_fp32_published", Published4x8, build_4x8, _ROWS_4X8),
+    _declared("gemm_4x4_fp32_published", 1, Published4xN, _ROWS_4X4),
+    _declared("gemm_4x8_fp32_published", 2, Published4x8, _ROWS_4X8),
+    _declared("gemm_4x16_fp32_published", 4, Published4xN, _ROWS_4X16),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_qcom.kernels.families.gemm_4xn_fp32_published import (
+from pytest_qcom.kernels.full_published import (
     Cases,
     Published,
     check,
