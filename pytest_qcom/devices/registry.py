@@ -5,6 +5,7 @@ A file is TOML, one table a device::
     [tc3]
     kind = "ssh"
     host = "comma@tc3"
+    python = "/usr/local/venv/bin/python"
 
 The project's ``.qcom-devices.toml`` wins over the user's ``$XDG_CONFIG_HOME/qcom/devices.toml``.
 """
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib.util
 import os
 import re
+import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +35,7 @@ NODE = Path("/dev/kgsl-3d0")
 CHIP = "Adreno 630"
 VIRTUAL_HAZARDS = ("strict", "emulate", "off")
 KINDS = ("virtual", "local", "ssh")
+FIELDS = ("kind", "host", "python", "device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,15 @@ class Entry:
     Attributes:
         kind: ``virtual``, ``local`` (this machine's own node) or ``ssh``.
         host: where an ``ssh`` device is.
+        python: the interpreter there that has this package.
+        device: what the device is called there.
     """
 
     name: str
     kind: str
     host: str = ""
+    python: str = "python3"
+    device: str = "local"
     chip: str = CHIP
     source: str = field(default="built in", compare=False)
 
@@ -72,7 +80,7 @@ class Entry:
         """Checks that the device can be opened in a hazards mode, without opening it.
 
         Raises:
-            DeviceUnavailable: no node, an unknown mode, or a way to reach it that is not supported yet.
+            DeviceUnavailable: no node, an unknown mode, or nothing to reach it with.
         """
         if self.kind == "virtual" and hazards not in VIRTUAL_HAZARDS:
             raise DeviceUnavailable(
@@ -87,14 +95,22 @@ class Entry:
                 device=self.name,
             )
         if self.kind == "ssh":
-            raise DeviceUnavailable(
-                f"device {self.name} ({self.source}): reaching {self.host} over ssh is not supported yet; "
-                f"run on the device itself with --qcom-device local, or use --qcom-device virtual",
-                device=self.name,
-            )
+            for what, there in (
+                ("ssh", shutil.which("ssh")),
+                ("execnet", importlib.util.find_spec("execnet")),
+            ):
+                if not there:
+                    raise DeviceUnavailable(
+                        f"device {self.name} ({self.source}): reaching {self.host} takes {what}, which is "
+                        f"not installed; install it (ssh itself, and the package's extra 'ssh')",
+                        device=self.name,
+                    )
 
     def install(self, hazards: str) -> contextlib.AbstractContextManager[None]:
-        """While entered, tinygrad's ``QCOM`` device in this process is this one (and ``DEV`` names it)."""
+        """While entered, tinygrad's ``QCOM`` device in this process is this one (and ``DEV`` names it).
+
+        One behind ssh is only what the fixture ``device`` gives: tinygrad's own here finds no node.
+        """
         self.require(hazards)
         from pytest_qcom.devices.session import installed
 
@@ -175,19 +191,32 @@ def _entry(path: Path, name: str, table: Any) -> Entry:
         raise DeviceUnavailable(
             f"device file {path}: {name} is no table; write [{name}] and its fields below"
         )
-    unknown = set(table) - {"kind", "host"}
-    if unknown:
+    if unknown := set(table) - set(FIELDS):
         raise DeviceUnavailable(
-            f"device file {path}: {name} has {', '.join(sorted(unknown))}; the fields are kind and host"
+            f"device file {path}: {name} has {', '.join(sorted(unknown))}; the fields are {', '.join(FIELDS)}"
         )
     if any(name == entry.name for entry in BUILT_IN):  # floors and suites go by what these names mean
         raise DeviceUnavailable(
             f"device file {path}: {name} is built in and always means the same; give the device another name"
         )
     kind, host = table.get("kind"), table.get("host", "")
-    if kind not in KINDS or not isinstance(host, str) or bool(host) != (kind == "ssh"):
+    if kind not in KINDS or bool(host) != (kind == "ssh"):
         raise DeviceUnavailable(
             f"device file {path}: {name} has kind {kind!r} and host {host!r}; "
             f"kind is one of {', '.join(KINDS)}, and an ssh device alone has a host"
         )
-    return Entry(name, kind, host, source=str(path))
+    for key, value in table.items():  # they become words of an ssh command
+        if (
+            not isinstance(value, str)
+            or not re.fullmatch(r"[A-Za-z0-9_./~:@\[\]-]+", value)
+            or value[0] == "-"
+        ):
+            raise DeviceUnavailable(
+                f"device file {path}: {name} has {key} {value!r}; "
+                "give one word of letters, digits and ._/~:@[]-"
+            )
+        if key in ("python", "device") and kind != "ssh":
+            raise DeviceUnavailable(
+                f"device file {path}: {name} has {key} {value!r}; an ssh device alone has one"
+            )
+    return Entry(source=str(path), **{"name": name, **table})

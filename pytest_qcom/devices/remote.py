@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device, Tensor
 from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomError
 
+CONNECT_TIMEOUT = 15
+"""Seconds until a machine behind ssh must have answered; Python may take as long again to start there."""
+
 HERE = f"popen//python={sys.executable}"
 """An execnet address: a new process on this machine."""
 
@@ -32,6 +36,32 @@ TIMEOUT = 600.0
 
 _SERVE = "from pytest_qcom.devices.remote import serve; serve(channel)"
 _Packed = tuple[bytes, str, tuple[int, ...]]
+
+
+def over_ssh(entry: registry.Entry) -> str:
+    """The execnet address of a device behind ssh, once this package has answered from there.
+
+    It asks for no password: nobody may be there to give one.
+
+    Raises:
+        DeviceUnavailable: no way there, no such interpreter, or it does not have this package.
+    """
+    ssh = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_TIMEOUT}", entry.host]
+    command = ["ssh", *ssh, entry.python, "-c", "'import pytest_qcom.devices.remote'"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=2 * CONNECT_TIMEOUT, check=False
+        )
+        problem = _last_line(done.stderr) or f"exit code {done.returncode}" if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        problem = _last_line(str(error))
+    if problem:
+        raise DeviceUnavailable(
+            f"device {entry.name} ({entry.source}): {entry.python} at {entry.host} does not answer over ssh "
+            f"({problem}); check that ssh gets there without a password, and that this package is installed",
+            device=entry.name,
+        )
+    return f"ssh={' '.join(ssh)}//python={entry.python}"
 
 
 @contextlib.contextmanager
@@ -236,5 +266,8 @@ def _error(name: str, kind: str, text: str) -> QcomError:
 
 def _line(error: BaseException) -> str:
     """An error in one line: of a remote one the last, which says what it was."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1]
+    return _last_line(str(error)) or type(error).__name__
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]

@@ -41,6 +41,12 @@ def opened(entry: Entry, hazards: str) -> Iterator[Device]:
 
         with virtual.opened(entry.name, entry.chip, hazards) as device:
             yield device
+    elif entry.kind == "ssh":
+        entry.require()
+        from pytest_qcom.devices import remote
+
+        with remote.opened(entry.name, entry.device, hazards, remote.over_ssh(entry)) as far:
+            yield far
     else:
         entry.require()
         from pytest_qcom.devices import local

@@ -27,6 +27,6 @@ def test_a_built_in_device_keeps_its_meaning(tmp_path: Path, name: str) -> None:
     with pytest.raises(DeviceUnavailable) as caught:
         known(tmp_path)
     assert str(caught.value) == (
-        f"device file {tmp_path / PROJECT_FILE}: {name} is built in and always means the same; give the device "
-        "another name"
+        f"device file {tmp_path / PROJECT_FILE}: {name} is built in and always means the same; give the "
+        "device another name"
     )

@@ -267,7 +267,8 @@ MEMORY: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "words": (
         lambda d: d.upload(np.array(["a", "b"])),
-        "memory for shape (2,) of <U1: the device holds numbers, at least one; give an array of a number type",
+        "memory for shape (2,) of <U1: the device holds numbers, at least one; give an array of a number "
+        "type",
     ),
     "list": (lambda d: d.upload([1, 2]), "upload of a list: it has no shape and dtype; give a numpy array"),
     "none": (

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from pytest_qcom.devices import registry, session
-from pytest_qcom.devices.registry import Entry
 from pytest_qcom.errors import DeviceUnavailable
 from suites.devices import programs
 
@@ -53,17 +52,6 @@ def test_a_node_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(caught.value) == (
         "device tc3: /dev/kgsl-3d0 does not open (Permission denied); check that it is a Snapdragon 845 with "
         "Qualcomm's kernel driver and that you may use the node"
-    )
-
-
-def test_a_device_behind_ssh_is_not_built_yet() -> None:
-    entry = Entry("tc3", "ssh", "comma@tc3", source=".qcom-devices.toml")
-    with pytest.raises(DeviceUnavailable) as caught, entry.open("strict"):
-        pytest.fail("it opened")
-    assert str(caught.value) == (
-        "device tc3 (.qcom-devices.toml): reaching comma@tc3 over ssh is not supported yet; run on "
-        "the device itself "
-        "with --qcom-device local, or use --qcom-device virtual"
     )
 
 
