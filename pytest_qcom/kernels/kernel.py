@@ -98,6 +98,7 @@ class Declared:
             random inputs; says so), ``probe`` (a throughput figure, output means nothing).
         family: the name under which tables of published measurements have it, if that is another.
         patterns: inputs under which rounding plays no part, so that outputs are exact; by name.
+        reads: what is given as options, before they are looked up: words that mean several of them, say.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Declared:
     source: str = ""
     family: str = ""
     patterns: Mapping[str, Callable[[Any], Arrays]] = field(default_factory=dict)
+    reads: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
     def case(self, name: str) -> Case:
         """The case called ``name``.
@@ -135,7 +137,7 @@ class Declared:
         """
         values = dict(self.case(case).options) if case is not None else {}
         types = typing.get_type_hints(self.options)
-        for key, value in given.items():
+        for key, value in self.reads(given).items():
             name = key.replace("-", "_")
             if name not in types:
                 near = difflib.get_close_matches(name, types, 3) or list(types)

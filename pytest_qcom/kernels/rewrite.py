@@ -125,6 +125,17 @@ class MadRepeat:
 
 
 @dataclass(frozen=True, slots=True)
+class PairRepeat:
+    """Packs two scalar MADs with one scalar factor and neighbouring lanes into a repeated one."""
+
+    name: str = "pair-repeats"
+    summary: str = "two scalar MADs of neighbouring lanes become one (rpt1)"
+
+    def find(self, program: Program) -> Findings:
+        return _find_runs(program, length=2, repeat=0)
+
+
+@dataclass(frozen=True, slots=True)
 class PairMerge:
     """Merges two MADs of two lanes each into one of four."""
 
@@ -177,10 +188,6 @@ class WaitStrip:
             else:
                 refusals.append(Refusal(index, "what it waits for may still be read or on its way"))
         return tuple(sites), tuple(refusals)
-
-
-REWRITES: tuple[Rewrite, ...] = (SyncStrip(), MadRepeat(), PairMerge())
-"""In the order in which they are applied: the strip first, since a (sy) within a run refuses it."""
 
 
 def _find_runs(program: Program, length: int, repeat: int) -> Findings:

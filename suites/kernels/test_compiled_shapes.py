@@ -38,7 +38,7 @@ def test_published_is_right_on_ones_and_at_random_where_it_was(device: Device, c
     for pattern in ("ones", ""):
         run = conformance.prepare(device, KERNEL, options, np.random.default_rng(1), pattern)
         if case in WRONG:
-            with pytest.raises(HazardError, match="^[^:]*half-footprint"):
+            with pytest.raises(HazardError, match=r"^[^:]*half-footprint"):
                 run.launch()
             continue
         run.launch()
@@ -52,7 +52,7 @@ def test_too_few_registers_spoil_another_wave(device: Device) -> None:
     with registry.find("virtual", Path.cwd()).open("emulate") as other:
         options = replace(KERNEL.configure({}, "p149"), **SMALL)
         run = conformance.prepare(other, KERNEL, options, pattern="ones")
-        with pytest.raises(GpuHang, match="beyond the declared 8 full and 24 half vec4: that is another wave"):
+        with pytest.raises(GpuHang, match="beyond the declared 8 full and 24 half vec4"):
             run.launch()
 
 

@@ -14,8 +14,9 @@ from pytest_qcom import conformance
 from pytest_qcom.devices.device import Device
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
+from pytest_qcom.kernels.families.gemm_4x4_fp16 import PATCHES
 from pytest_qcom.kernels.registry import KERNELS
-from pytest_qcom.kernels.rewrite import REWRITES, MadRepeat, PairMerge, Refusal, Rewrite, SyncStrip, apply
+from pytest_qcom.kernels.rewrite import MadRepeat, PairMerge, Refusal, Rewrite, SyncStrip, apply
 
 GEMM = KERNELS["gemm_4x4_fp16"]
 SAMPLE = "isam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0"
@@ -51,7 +52,7 @@ def test_patched_computes_the_same_bits(device: Device, patches: Sequence[str]) 
     )
 
 
-@pytest.mark.parametrize("rewrite", REWRITES, ids=lambda rewrite: rewrite.name)
+@pytest.mark.parametrize("rewrite", PATCHES, ids=lambda rewrite: rewrite.name)
 def test_applying_twice_changes_nothing(rewrite: Rewrite) -> None:
     compiled = GEMM.build(GEMM.configure({})).program
     sites, _ = rewrite.find(compiled)

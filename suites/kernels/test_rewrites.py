@@ -52,6 +52,7 @@ def unpatched(device: Device) -> Any:
 
 EXACT = [
     "auto_rpt_f32",
+    "rpt1_f32_pairs",
     "reorder_rpt_f32_default",
     "reorder_rpt_f32_compact",
     "rpt3",
@@ -63,6 +64,9 @@ EXACT = [
     "rpt3_unroll4_nosnop_lastcmp0",
     "rpt3_b0low_acc3210",
     "rpt3_accmajor_unroll2",
+    "rpt3_b0_last_nonopctl",
+    "rpt3_hoist31_hoist33_unroll2",
+    "rpt3_f14_unroll4",
     "rpt3_hoisty",
     "rpt3_hoisty_postinc_unroll4_nosnop",
 ]
@@ -71,6 +75,14 @@ EXACT = [
 @pytest.mark.parametrize("patch", EXACT)
 def test_patched_computes_the_same_bits(device: Device, unpatched: Any, patch: str) -> None:
     np.testing.assert_array_equal(output(device, SMALL, patch), unpatched, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("n", "patch"),
+    [(320, "rpt3_l23_postinc_unroll8_nosnop"), (384, "rpt3_n384_unroll16")],
+)
+def test_loops_of_other_sizes(device: Device, n: int, patch: str) -> None:
+    np.testing.assert_array_equal(output(device, n, patch), output(device, n, "noop"), strict=True)
 
 
 @pytest.mark.parametrize("n", [96, 192])
@@ -144,7 +156,7 @@ def test_no_hazard_is_left(n: int, patch: str) -> None:
     program = parse(patch).apply(compile_matmul(n).program)
     fregs, hregs = program.footprint()
     assert not errors(lint(program, fregs=fregs, hregs=hregs))
-    assert fregs <= (19 if "hoisty" in patch else 16)
+    assert fregs <= (19 if "hoist" in patch else 16)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +190,10 @@ def counts(program: Program) -> dict[str, int]:
         ("patch=b0low postinc unroll22", 704, 352, 176),
         ("patch=rpt3_n512_b0low_k3210_unroll16_nosnop", 512, 256, 128),
         ("patch=rpt3_accum_f32_default", 1024, 16, 8),
+        ("patch=rpt3_accum_f32_b0_last_k3210_unroll8", 1024, 128, 64),
+        ("patch=rpt3_l25 postinc unroll16 k0123 acc1032 f15", 704, 256, 128),
+        ("patch=rpt3_n384_unroll16", 384, 192, 112),
+        ("patch=half_f16_tight", 1024, 16, 8),
     ],
 )
 def test_published_rows_are_built(config: str, n: int, mads: int, isam: int) -> None:
@@ -186,6 +202,16 @@ def test_published_rows_are_built(config: str, n: int, mads: int, isam: int) -> 
     found = counts(kernel.build(options).program)
     assert (found["rpt3"], found["isam"]) == (mads, isam)
     assert found["mad"] == mads
+
+
+@pytest.mark.parametrize("patch", ["noop", "reorder_rpt_f32_compact", "rpt3_unroll4"])
+def test_samples_of_either_kind_can_be_left_out(patch: str) -> None:
+    """Of a program as it is or packed, too: four samples of each kind a step, and one k."""
+    given = dict(m=SMALL, n=SMALL, k=SMALL, patch=patch, no_store=True)
+    steps = 4 if patch.endswith("4") else 1
+    for skipped, count in (((), 8), (("skip_a_loads",), 4), (("skip_b_loads",), 4)):
+        options = KERNEL.configure({**given, **dict.fromkeys(skipped, True)})
+        assert counts(KERNEL.build(options).program)["isam"] == count * steps
 
 
 def test_throughput_variants_store_and_sample_nothing() -> None:
@@ -370,8 +396,8 @@ def test_shapes_that_are_not_compiled() -> None:
         KERNEL.build(KERNEL.configure(dict(m=128, n=64, k=64)))
     with pytest.raises(KernelError, match="a compiled matmul of 100: give a multiple of 32 from 64 on"):
         KERNEL.build(KERNEL.configure(dict(m=100, n=100, k=100)))
-    with pytest.raises(Mismatch, match="patch noop has no skip_scalars; it writes no loop anew"):
-        KERNEL.build(KERNEL.configure(dict(m=SMALL, n=SMALL, k=SMALL, patch="noop", skip_a_loads=True)))
+    with pytest.raises(Mismatch, match="patch noop has no postinc; it writes no loop anew"):
+        parse("noop", postinc=True)
 
 
 @pytest.mark.parametrize(

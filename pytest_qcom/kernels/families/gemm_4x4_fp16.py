@@ -23,7 +23,8 @@ from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile, emit_place
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.rewrite import REWRITES, apply
+from pytest_qcom.kernels.rewrite import MadRepeat, PairMerge, Rewrite, SyncStrip, apply
+from pytest_qcom.kernels.rewrites.remap import AccumulatorRemap
 from pytest_qcom.kernels.schedule import limit, loop_constants
 from pytest_qcom.kernels.stores import RowMajor
 from pytest_qcom.kernels.waits import insert_waits
@@ -35,6 +36,8 @@ _TORN = {(2, 2): (122, 123, 54, 55), (2, 3): (56, 57, 58, 59)}
 _PLACED = {0: 82, 1: 98, 2: 114, 3: 66}
 _FIRST_OF_EIGHT = 48  # with eight rows they are neighbours
 _NAME = "gemm_4x4_fp16"
+PATCHES: tuple[Rewrite, ...] = (SyncStrip(), AccumulatorRemap(), MadRepeat(), PairMerge())
+"""In the order in which they are applied: the strip first, since a (sy) within a run refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Options:
         rows: of a fiber, 4 or 8.
         interleaved_b: each k of B is sampled before its products, those of all rows, and waited for: four
             (sy) in place of one a row.
-        strip_sync, pack_repeats, merge_pairs: the patches, applied in this order.
+        strip_sync, remap_accumulators, pack_repeats, merge_pairs: the patches, applied in this order.
     """
 
     m: int = 1024
@@ -57,6 +60,7 @@ class Options:
     rows: int = 4
     interleaved_b: bool = False
     strip_sync: bool = False
+    remap_accumulators: bool = False
     pack_repeats: bool = False
     merge_pairs: bool = False
 
@@ -82,7 +86,7 @@ def build(options: Options) -> Build:
     Raises:
         KernelError: a tile that no compiler was given, or a shape that is not made of whole tiles.
     """
-    return _build(options, (options.strip_sync, options.pack_repeats, options.merge_pairs))
+    return _build(options, _wanted(options))
 
 
 def build_published(options: Published) -> Build:
@@ -91,21 +95,32 @@ def build_published(options: Published) -> Build:
     Raises:
         KernelError: as :func:`build`, or a hand loop that is to be patched.
     """
-    wanted = (options.strip_sync, options.pack_repeats, options.merge_pairs)
+    wanted = _wanted(options)
     if options.hand and any(wanted):
         raise KernelError(f"{_NAME}: hand with a patch; the hand loop is what the patches make, give one")
-    built = _build(options, (True,) * len(REWRITES) if options.hand else wanted)
+    built = _build(options, (SyncStrip(), MadRepeat(), PairMerge()) if options.hand else wanted)
     return replace(built, hregs=options.hregs_override or built.hregs, thread128=False)
 
 
-def _build(options: Options, patches: tuple[bool, ...]) -> Build:
+def _wanted(options: Options) -> tuple[Rewrite, ...]:
+    """The patches that the options name, in their order."""
+    wanted = (
+        options.strip_sync,
+        options.remap_accumulators,
+        options.pack_repeats,
+        options.merge_pairs,
+    )
+    return tuple(itertools.compress(PATCHES, wanted))
+
+
+def _build(options: Options, patches: tuple[Rewrite, ...]) -> Build:
     check_shape(_NAME, options)
     if options.rows not in CHOICES:
         raise KernelError(f"{_NAME}: rows is {options.rows}; give 4 or 8")
     tile = Tile(options.rows, 1, options.threads)
     groups = tile.groups(_NAME, options.m, options.n)
     program = compiled(options)
-    for rewrite in itertools.compress(REWRITES, patches):
+    for rewrite in patches:
         program = apply(rewrite, program)
     constants = (*_STORE.constants(tile, row_bytes=2 * options.n), *loop_constants(options.k, unroll=1))
     return gemm_launch(options, tile, _PLANS[options.rows], program, constants, groups)
@@ -271,6 +286,8 @@ GEMM = Kernel(
         Case("patched", dict(m=64, n=128, k=64, **_PATCHED)),
         Case("patched-tall", dict(m=128, n=128, k=32, **_PATCHED)),
         Case("patched-64", dict(m=16, n=256, k=40, threads=64, **_PATCHED)),
+        Case("remapped", dict(m=64, n=128, k=64, strip_sync=True, remap_accumulators=True)),
+        Case("remapped-packed", dict(m=16, n=256, k=40, **_PATCHED, remap_accumulators=True)),
         Case("interleaved-b", dict(m=64, n=128, k=64, interleaved_b=True)),
         Case("interleaved-b-patched", dict(m=16, n=256, k=40, interleaved_b=True, **_PATCHED)),
         Case("eight-rows", dict(m=32, n=256, k=36, rows=8)),

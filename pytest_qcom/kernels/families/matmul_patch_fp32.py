@@ -21,7 +21,7 @@ from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.compiled import Compiled, compile_matmul
 from pytest_qcom.kernels.edit import replace_instructions
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.rewrites.pipelines import parse
+from pytest_qcom.kernels.rewrites.pipelines import is_word, parse
 
 _ROUNDOFF = 2.0**-24  # of float32, to nearest
 _TINY = 2.0**-126  # smallest normal float32; what is smaller becomes 0
@@ -33,10 +33,12 @@ class Options:
 
     Attributes:
         m, n, k: all the same.
-        patch: words joined by ``_``: ``noop``, ``auto_rpt_f32``, ``reorder_rpt_f32_default`` or ``_compact``,
-            or ``rpt3_...`` with ``accum``, ``l25`` or ``n512`` (the loop that it is about), ``postinc``,
-            ``half``, ``unrollN``, ``nosnop``, ``lastcmp0``, ``b0low``, ``accmajor``, ``kNNNN``, ``accNNNN``.
-        postinc, unroll22, k3210, acc3210: the same words where the notes write them by themselves.
+        patch: words joined by ``_``: ``noop``, ``auto_rpt_f32``, ``rpt1_f32_pairs``,
+            ``reorder_rpt_f32_default`` or ``_compact``, or ``rpt3_...`` with the loop that it is about
+            (``l25``, ``l23``, ``n384``, ``n512``, ``accum`` or ``n1024``) and ``postinc``, ``half``,
+            ``unrollN``, ``nosnop``, ``lastcmp0``, ``b0low``, ``b0_last``, ``accmajor``, ``kNNNN``,
+            ``accNNNN``, ``fNN``, ``hoist31``, ``hoist33``, ``hoisty``; ``half_f16_compact`` and ``_tight``.
+            Such a word may stand by itself beside ``patch`` too.
         no_store, skip_a_loads, skip_b_loads: left out, for throughput; C is then not checked. A is the
             operand whose samples give four k, B the one whose samples give four columns.
         thread128: the launch mode.
@@ -46,10 +48,6 @@ class Options:
     n: int = 704
     k: int = 704
     patch: str = "rpt3_l25_postinc_unroll22"
-    postinc: bool = False
-    unroll22: bool = False
-    k3210: bool = False
-    acc3210: bool = False
     no_store: bool = False
     skip_a_loads: bool = False
     skip_b_loads: bool = False
@@ -64,7 +62,7 @@ def build(options: Options) -> Build:
             fit, with the reason.
     """
     compiled = _compiled(options)
-    program = parse(_patch(options), **_changes(options)).apply(compiled.program)
+    program = parse(options.patch, **_changes(options)).apply(compiled.program)
     if options.no_store:
         stores = [index for index, instr in enumerate(program.instrs) if isinstance(instr.op.effect, Store)]
         program = replace_instructions(program, dict.fromkeys(stores, ()))
@@ -95,9 +93,15 @@ def _compiled(options: Options) -> Compiled:
     return compile_matmul(options.n)
 
 
-def _patch(options: Options) -> str:
-    words = [word for word in ("postinc", "unroll22", "k3210", "acc3210") if getattr(options, word)]
-    return "_".join((options.patch, *words))
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Words of a patch that stand by themselves joined to it, as the notes have them both ways."""
+    alone = [name for name, value in given.items() if value in (True, "true") and is_word(name)]
+    rest = {name: value for name, value in given.items() if name not in alone}
+    if alone:
+        rest["patch"] = "_".join(
+            (str(given.get("patch", Options.__dataclass_fields__["patch"].default)), *alone)
+        )
+    return rest
 
 
 def _changes(options: Options) -> dict[str, bool]:
@@ -178,6 +182,7 @@ PATCHED = Kernel(
     oracle=_oracle,
     tolerance=_tolerance,
     unit="GFLOPS",
+    reads=_words,
     cases=(
         Case("n128-noop", dict(m=128, n=128, k=128, patch="noop")),
         Case("n128", dict(m=128, n=128, k=128, patch="rpt3_postinc_unroll4_nosnop")),

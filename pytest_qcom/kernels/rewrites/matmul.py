@@ -15,7 +15,7 @@ from pytest_qcom.isa.assembler import assemble
 from pytest_qcom.isa.instruction import Instr, Kind, Operand
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import FIRST_SHARED, Reg, Ty
-from pytest_qcom.kernels.edit import branches, with_target
+from pytest_qcom.kernels.edit import branches, replace_instructions, with_target
 from pytest_qcom.kernels.rewrites.accumulators import LANES, Matmul, Product, recognise, temporaries
 from pytest_qcom.kernels.rewrites.loop import Mismatch, Value, constant_before, copies
 from pytest_qcom.kernels.waits import insert_waits, nop
@@ -38,8 +38,8 @@ class Schedule:
         k_order: order of a step's four products; empty for the compiler's, which keeps every bit.
         acc_order: order of the accumulators; empty for the compiler's.
         accmajor: all products of an accumulator after each other.
-        b_last: the sample whose lanes are the scalars of the first product comes last, in the lowest
-            registers.
+        b_last: the sample whose lanes are the scalars of the first product comes last.
+        b_low: with it, and in the lowest registers.
         registers: vec4 up to which samples get pairs of their own, whose constant halves are written once,
             before the loop; 0 for none.
         half: samples, products and accumulators in float16, which the accumulators leave as float32: other
@@ -55,6 +55,7 @@ class Schedule:
     acc_order: tuple[int, ...] = ()
     accmajor: bool = False
     b_last: bool = False
+    b_low: bool = False
     registers: int = 0
     half: bool = False
     skip_scalars: bool = False
@@ -73,6 +74,24 @@ def rewrite(program: Program, schedule: Schedule) -> Program:
     return _Writer(program, matmul, schedule).program()
 
 
+def unsampled(program: Program, skip_scalars: bool = False, skip_vectors: bool = False) -> Program:
+    """The program without the samples of its loop whose lanes are scalars or vectors of products.
+
+    For throughput alone: what is multiplied is then whatever the registers hold.
+
+    Raises:
+        Mismatch: the loop is no matmul.
+    """
+    matmul = recognise(program)
+    scalars = {product.scalar[0] for vector in matmul.vectors for product in vector.products}
+    left_out = {
+        sample.index: ()
+        for number, sample in enumerate(matmul.found.samples)
+        if (skip_scalars if number in scalars else skip_vectors)
+    }
+    return replace_instructions(program, left_out)
+
+
 class _Writer:
     """The loop as it is written, with the registers that it uses."""
 
@@ -84,11 +103,13 @@ class _Writer:
         self._free_half = [True] * FILE
         self._acc = [self._place(vector.registers) for vector in matmul.vectors]
         order = _used(matmul)
-        if schedule.b_last:  # it gets the lowest registers and is sampled last
+        self._order = list(order)
+        if schedule.b_last:
             first = matmul.vectors[0].products[0].scalar[0]
-            order.remove(first)
-            order.insert(0, first)
-        self._order = order[1:] + order[:1] if schedule.b_last else order
+            self._order.remove(first)
+            self._order.append(first)
+            if schedule.b_low:
+                order = [first, *self._order[:-1]]
         self._texels = {number: self._block(LANES, schedule.half) for number in order}
         self._pairs = dict(self._texels)
         if schedule.half:

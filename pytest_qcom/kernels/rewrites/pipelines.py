@@ -7,25 +7,41 @@ the one that the name is about, is a mismatch.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pytest_qcom.isa.program import Program
-from pytest_qcom.kernels.rewrite import AutoRepeat, PairMerge, SyncStrip, apply
+from pytest_qcom.kernels.rewrite import AutoRepeat, PairMerge, PairRepeat, SyncStrip, apply
 from pytest_qcom.kernels.rewrites.accumulators import recognise
 from pytest_qcom.kernels.rewrites.compact import compact, regroup
 from pytest_qcom.kernels.rewrites.loop import Mismatch
-from pytest_qcom.kernels.rewrites.matmul import Schedule, rewrite
+from pytest_qcom.kernels.rewrites.matmul import Schedule, rewrite, unsampled
 
-STARTS = {"l25": 25, "n512": 21, "accum": 21, "l23": 23}
+STARTS = {"l25": 25, "n512": 21, "accum": 21, "n1024": 21, "l23": 23, "n384": 19}
 """Where the loop starts that a name is about, as an instruction number; ``accum`` is for N = 1024."""
 
-REGISTERS = {"l25": 16, "n512": 16, "accum": 14, "l23": 16}
+REGISTERS = {"l25": 16, "n512": 16, "accum": 14, "n1024": 14, "l23": 16, "n384": 12}
 """The vec4 that the notes' versions of these declare; with ``b0low`` one less."""
 
 _ALL = 48
-_IGNORED = frozenset({"rpt3", "f32", "default", "f16"})
+_HOISTED = {"hoist31": 17, "hoist33": 18, "hoisty": _ALL}
+"""Vec4 for pairs of their own, so that what is constant in them is written once, before the loop."""
+_IGNORED = frozenset({"rpt3", "f32", "default", "nonopctl"})
+"""What ours does anyway: vectors as products, floats, no idle slot in the loop's control."""
+_FLAGS = {
+    "postinc": ("postinc",),
+    "nosnop": ("nosnop",),
+    "lastcmp0": ("lastcmp0",),
+    "accmajor": ("accmajor",),
+    "b0low": ("b_last", "b_low"),
+    "b0last": ("b_last",),
+    "half": ("half",),
+    "compact": ("nosnop", "lastcmp0"),
+    "tight": ("nosnop", "postinc"),
+}
+"""Words that set fields of the schedule; ``compact`` and ``tight`` are the halves' forms with fewer slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +86,23 @@ def parse(name: str, **changes: object) -> Pipeline:
         Mismatch: an unknown name, or a change to a patch without a schedule.
     """
     if name in _WHOLE:
-        if changes:
-            raise Mismatch(f"patch {name} has no {', '.join(changes)}; it writes no loop anew")
-        return _WHOLE[name]
+        whole = _WHOLE[name]
+        others = set(changes) - {"skip_scalars", "skip_vectors"}
+        if others:
+            raise Mismatch(f"patch {name} has no {', '.join(sorted(others))}; it writes no loop anew")
+        if not changes:
+            return whole
+        return replace(whole, steps=(*whole.steps, functools.partial(unsampled, **changes)))  # type: ignore[arg-type]
     schedule, start = Schedule(), None
-    for word in name.split("_"):
+    words = name.replace("b0_last", "b0last").replace("half_f16", "half").split("_")
+    for word in sorted(words, key=lambda word: word not in STARTS):  # what it is about comes first
         if word in STARTS:
             start = STARTS[word]
             schedule = replace(schedule, registers=REGISTERS[word])
         elif word not in _IGNORED:
             schedule = _word(name, word, schedule)
-    if schedule.b_last and schedule.registers:
+    fixed = any(re.fullmatch(_FOOTPRINT, word) or word in _HOISTED for word in words)
+    if schedule.b_low and schedule.registers and not fixed:
         schedule = replace(schedule, registers=schedule.registers - 1)
     return Pipeline(name, start, replace(schedule, **changes))  # type: ignore[arg-type]
 
@@ -93,14 +115,28 @@ def _word(name: str, word: str, schedule: Schedule) -> Schedule:
     if match := re.fullmatch(r"(k|acc)([0-3]{4})", word):
         order = tuple(int(digit) for digit in match[2])
         return replace(schedule, k_order=order) if match[1] == "k" else replace(schedule, acc_order=order)
-    if word == "hoisty":
-        return replace(schedule, registers=_ALL)
-    flags = {"postinc": "postinc", "nosnop": "nosnop", "lastcmp0": "lastcmp0", "accmajor": "accmajor",
-             "b0low": "b_last", "half": "half"}  # fmt: skip
-    if word not in flags:
-        known = ", ".join((*flags, "hoisty", "unrollN", "kNNNN", "accNNNN"))
+    if match := re.fullmatch(_FOOTPRINT, word):
+        return replace(schedule, registers=int(match[1]))
+    if word in _HOISTED:
+        return replace(schedule, registers=max(schedule.registers, _HOISTED[word]))
+    if word not in _FLAGS:
+        known = ", ".join((*_FLAGS, *_HOISTED, "unrollN", "kNNNN", "accNNNN", "fNN"))
         raise Mismatch(f"patch {name}: {word!r} is unknown; words are {known}")
-    return replace(schedule, **{flags[word]: True})  # type: ignore[arg-type]
+    return replace(schedule, **dict.fromkeys(_FLAGS[word], True))  # type: ignore[arg-type]
+
+
+_FOOTPRINT = r"f(1\d|[2-4]\d)"
+
+
+def is_word(word: str) -> bool:
+    """Whether a word by itself is one of a patch's name."""
+    if word in STARTS or word in _IGNORED:
+        return True
+    try:
+        _word(word, word, Schedule())
+    except Mismatch:
+        return False
+    return True
 
 
 def _packed(program: Program) -> Program:
@@ -109,11 +145,16 @@ def _packed(program: Program) -> Program:
     return program
 
 
+def _paired(program: Program) -> Program:
+    return apply(PairRepeat(), program)
+
+
 _WHOLE = {
     pipeline.name: pipeline
     for pipeline in (
         Pipeline("noop", None, None),
         Pipeline("auto_rpt_f32", None, None, (_packed,)),
+        Pipeline("rpt1_f32_pairs", None, None, (_paired,)),
         Pipeline("reorder_rpt_f32_default", None, None, (regroup, _packed)),
         Pipeline("reorder_rpt_f32_compact", None, None, (regroup, _packed, compact)),
     )
