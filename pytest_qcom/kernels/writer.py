@@ -44,11 +44,11 @@ class Writer:
         """A full register copied from a full, shared or constant one, or set to an integer."""
         self.emit("mov.u32u32", dst, src, **flags)
 
-    def zero(self, block: Block) -> None:
-        """Registers set to 0, four an instruction."""
+    def zero(self, block: Block, value: int = 0) -> None:
+        """Registers set to 0, or to another number, four an instruction."""
         mnemonic = "mov.u16u16" if block.first.half else "mov.u32u32"
         for start in range(0, block.size, 4):
-            self.emit(mnemonic, block[start], 0, rpt=min(4, block.size - start) - 1)
+            self.emit(mnemonic, block[start], value, rpt=min(4, block.size - start) - 1)
 
     def set_half(self, dst: Reg, bits: int) -> None:
         """A half register set to 16 bits."""
