@@ -175,6 +175,7 @@ class Schedule:
         waits: who puts the other waits into the K steps: ``legal``, all that are missing are added;
             ``slots``, only idle slots, no (sy) or (ss); ``written``, nothing is added.
         unroll: K steps in a loop body; what is left over follows the loop.
+        initial: what full accumulators start at, 32 bits.
     """
 
     tile: Tile
@@ -191,6 +192,7 @@ class Schedule:
     interleaved: bool = False
     peel: int = 0
     primed: tuple[Load, ...] = ()
+    initial: int = 0
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -236,7 +238,7 @@ def generate(schedule: Schedule, k: int) -> Program:
     plan, steps = schedule.plan, k // 4
     emit_place(w, schedule.tile, plan["row"][0], plan["col"][0], plan["scratch"])
     schedule.coordinates.prepare(w, schedule)
-    w.zero(plan["acc"])
+    w.zero(plan["acc"], schedule.initial)
     for load in schedule.primed:
         schedule.coordinates.sample(w, schedule, load, Step(0, steps, final=False))
     looped = max(0, steps - schedule.peel) // schedule.unroll * schedule.unroll
