@@ -117,6 +117,13 @@ def _exec_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
 
 
+def _graph_arguments(sub: argparse.ArgumentParser) -> None:
+    from pytest_qcom.openpilot import commands
+
+    commands.add_arguments(sub)
+    _device_arguments(sub)
+
+
 def _asm_arguments(sub: argparse.ArgumentParser) -> None:
     _code_arguments(sub)
     sub.add_argument(
@@ -344,6 +351,14 @@ def execute(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return None, (), 0
 
 
+def graph(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """What ``qcom graph`` does with a captured graph."""
+    from pytest_qcom.openpilot import commands
+
+    with racing(options, registry.find(options.device, Path.cwd())):
+        return commands.run(options)
+
+
 def predict(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """What the cycle model says of a kernel: speed, waves, what limits it, the roof above it."""
     from pytest_qcom import prediction
@@ -408,6 +423,7 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("import", import_baselines, "make published measurements the baseline of a device", _import_arguments),
     ("verify-timing", verify_timing, "measured speeds against the cycle model's", _timing_arguments),
     ("verify-verdicts", verify_verdicts, "a device's verdicts against those here", _verdict_arguments),
+    ("graph", graph, "captured graphs: show, compare, patch and time them", _graph_arguments),
     ("exec", execute, "run a tinygrad program on a device", _exec_arguments),
 )
 

@@ -68,5 +68,9 @@ class PatchError(QcomError):
     """A rewrite of compiled code whose result is not what it promised."""
 
 
+class GraphError(QcomError):
+    """A captured graph that cannot be read, or is not as a captured graph is."""
+
+
 class DeviceUnavailable(QcomError):
     """A device that is unknown, absent or does not answer."""

@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "virtual": {"isa", "chip"},
     "analysis": {"isa", "chip"},
     "kernels": {"isa", "envelope", "chip"},
-    "openpilot": {"kernels", "isa", "envelope"},
+    "openpilot": {"devices", "kernels", "isa", "envelope"},
     "dsp": set(),
     "devices": {"virtual", "envelope", "analysis", "chip", "isa"},
     "inputs": set(),

@@ -1,0 +1,1 @@
+"""Captured graphs of tinygrad as data, and what rewrites them."""

@@ -1,0 +1,168 @@
+"""``qcom graph``: captured graphs from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_qcom.errors import GraphError
+
+if TYPE_CHECKING:
+    from pytest_qcom.openpilot.graph import Graph
+
+Answer = tuple[Any, Sequence[str], int]
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    sub.add_argument("action", choices=sorted(ACTIONS), help="what to do")
+    sub.add_argument("file", type=Path, metavar="FILE", help="the pickle of a TinyJit")
+    sub.add_argument("--with", dest="other", type=Path, metavar="FILE", help="compare: the other graph")
+    sub.add_argument("--call", type=int, metavar="N", help="disasm: this call alone")
+    sub.add_argument("--patch", action="append", default=[], metavar="NAME", help="patch: repeat for several")
+    sub.add_argument("--check", action="store_true", help="patch: run before and after on the same inputs")
+    sub.add_argument("--output", type=Path, metavar="FILE", help="patch: where the result is written")
+    sub.add_argument("--model", metavar="NAME", help="capture: a declared small model, written to FILE")
+    sub.add_argument("--threshold", type=float, default=0.0, help="compare: share of an output that is none")
+    sub.add_argument("--seed", type=int, default=0, help="of random inputs and weights")
+
+
+def run(options: argparse.Namespace) -> Answer:
+    """Does what the command line asks for.
+
+    Raises:
+        QcomError: what is wrong with it, or what the device ran into.
+    """
+    return ACTIONS[options.action](options)
+
+
+@contextlib.contextmanager
+def _device(options: argparse.Namespace) -> Any:
+    from pytest_qcom.devices import registry
+    from pytest_qcom.devices.session import check
+
+    with registry.find(options.device, Path.cwd()).install(options.hazards):
+        yield
+        check()
+
+
+def _load(path: Path) -> Graph:
+    from pytest_qcom.openpilot import reading
+
+    return reading.load(path)
+
+
+def _generator(options: argparse.Namespace) -> Any:
+    import numpy as np
+
+    return np.random.default_rng(options.seed)
+
+
+def _show(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import inspection
+
+    facts = inspection.show(_load(options.file))
+    return facts, list(inspection.show_lines(facts)), 0
+
+
+def _levels(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import inspection
+
+    facts = inspection.levels(_load(options.file))
+    return facts, list(inspection.levels_lines(facts)), 0
+
+
+def _disasm(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import inspection
+
+    graph = _load(options.file)
+    if options.call is not None and not 0 <= options.call < len(graph.calls):
+        raise GraphError(f"call {options.call}: the graph has {len(graph.calls)} calls; give one of them")
+    facts = inspection.listing(graph, options.call)
+    return facts, list(inspection.listing_lines(facts)), 0
+
+
+def _profile(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import inspection
+
+    graph = _load(options.file)
+    with _device(options):
+        facts = inspection.profile(graph, _generator(options))
+    return facts, list(inspection.profile_lines(facts)), 0
+
+
+def _compare(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import inspection
+
+    if options.other is None:
+        raise GraphError("graph compare: it takes two graphs; name the other one with --with FILE")
+    before, after = _load(options.file), _load(options.other)
+    with _device(options):
+        facts = inspection.compare(before, after, _generator(options), options.threshold)
+    return facts, list(inspection.compare_lines(facts)), int(facts["first_divergence"] is not None)
+
+
+def _patch(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import patch, registry, writing
+
+    if not options.patch:
+        raise GraphError(f"graph patch: no patch named; give --patch with {', '.join(registry.PATCHES)}")
+    patches = [registry.find(name) for name in options.patch]
+    graph = _load(options.file)
+    facts, lines = [], []
+    with _device(options) if options.check else contextlib.nullcontext():
+        for each in patches:
+            if options.check:
+                report = patch.check(each, graph, _generator(options))
+                applied, found = report.applied, report.facts()
+            else:
+                applied = patch.apply(each, graph)
+                found = applied.facts()
+            graph = applied.graph
+            facts.append(found)
+            lines.append(_patch_line(found))
+    if options.output is not None:
+        writing.save(graph, options.output)
+    return facts, lines, 0
+
+
+def _patch_line(found: dict[str, Any]) -> str:
+    line = f"{found['patch']}: {len(found['sites'])} sites, {found['calls'][0]} to {found['calls'][1]} calls"
+    if not found["applied"]:
+        line = f"{found['patch']}: not applied: {found['reason']}"
+    elif "ok" in found:
+        before, after = found["seconds"]
+        line += f", {1e3 * before:.4f} to {1e3 * after:.4f} ms, results moved by {found['error']:.3g}"
+    return line
+
+
+def _capture(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import models, reading
+
+    if options.model is None:
+        raise GraphError(f"graph capture: no model named; give --model with {', '.join(models.MODELS)}")
+    model = models.find(options.model)
+    with _device(options):
+        data = model.pickled(options.seed)
+    try:
+        options.file.write_bytes(data)
+    except OSError as error:
+        raise GraphError(f"{options.file}: cannot be written ({error.strerror}); name another") from error
+    digest = reading.read(data, str(options.file)).digest
+    facts = {"model": model.name, "file": str(options.file), "bytes": len(data), "digest": digest}
+    return facts, [f"{model.name} written to {options.file}: {digest}"], 0
+
+
+ACTIONS: dict[str, Callable[[argparse.Namespace], Answer]] = {
+    "capture": _capture,
+    "compare": _compare,
+    "disasm": _disasm,
+    "levels": _levels,
+    "patch": _patch,
+    "profile": _profile,
+    "show": _show,
+}
+"""What ``qcom graph`` can do."""

@@ -1,0 +1,227 @@
+"""What a declared patch is: a rewrite of a captured graph that is found by structure and checked by running.
+
+A patch says where it applies (:attr:`Patch.find`), what becomes of a site (:attr:`Patch.rewrite`) and how far
+results may move (:attr:`Patch.tolerance`). :func:`apply` rewrites all sites, verifies the graph before and
+after, and asserts that nothing is left to rewrite; :func:`check` also runs both graphs on the same inputs. A
+graph without sites comes back as it is, with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pytest_qcom.errors import PatchError
+from pytest_qcom.openpilot import execution
+from pytest_qcom.openpilot.graph import Call, Graph, Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Calls that a patch rewrites together; ``facts`` are what it found out about them."""
+
+    calls: tuple[int, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call that looks like part of a site, and why it is none."""
+
+    call: int
+    reason: str
+
+
+Findings = tuple[tuple[Site, ...], tuple[Refusal, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What becomes of a site.
+
+    Attributes:
+        calls: what stands in the place of a call; calls that are not named stay.
+        aliases: memory that is read in the place of another's.
+        order: of all calls of the graph, by number; ``None`` to leave them.
+    """
+
+    calls: Mapping[int, tuple[Call, ...]] = field(default_factory=dict)
+    aliases: Mapping[Memory, Memory] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far results may move.
+
+    Attributes:
+        share: of the largest magnitude of a result; 0 for the same bits.
+        reason: why they may.
+    """
+
+    share: float
+    reason: str
+
+
+EXACT = Tolerance(0.0, "the same operations in the same order")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """A patch of a captured graph.
+
+    Attributes:
+        find: a graph to the sites, none over another, and the refusals.
+        rewrite: (graph, site) to what becomes of it.
+        tolerance: a graph to how far its results may move.
+        models: the declared models that have a site.
+        source: what it is derived from.
+    """
+
+    name: str
+    summary: str
+    find: Callable[[Graph], Findings]
+    rewrite: Callable[[Graph, Site], Edit]
+    models: tuple[str, ...]
+    tolerance: Tolerance = EXACT
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A graph after a patch, and how it came about."""
+
+    patch: Patch
+    before: Graph
+    graph: Graph
+    sites: tuple[Site, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was rewritten; empty if something was."""
+        if self.sites:
+            return ""
+        if not self.refusals:
+            return "no call looks like a site"
+        first = self.refusals[0]
+        others = f" (and {len(self.refusals) - 1} more)" if len(self.refusals) > 1 else ""
+        return f"call {first.call} ({self.before.calls[first.call].label}): {first.reason}{others}"
+
+    def facts(self) -> dict[str, Any]:
+        """The same as plain values for JSON."""
+        return {
+            "patch": self.patch.name,
+            "applied": bool(self.sites),
+            "sites": [{"calls": list(site.calls), **site.facts} for site in self.sites],
+            "refusals": [{"call": each.call, "reason": each.reason} for each in self.refusals],
+            "reason": self.reason,
+            "calls": [len(self.before.calls), len(self.graph.calls)],
+            "digests": [self.before.digest, self.graph.digest],
+        }
+
+
+def apply(patch: Patch, graph: Graph) -> Applied:
+    """Rewrites all sites of a patch.
+
+    Raises:
+        GraphError: the graph before or after is none.
+        PatchError: sites that overlap, or that are still there afterwards.
+    """
+    graph.verify()
+    sites, refusals = patch.find(graph)
+    taken = [call for site in sites for call in site.calls]
+    if len(set(taken)) != len(taken):
+        raise PatchError(f"patch {patch.name}: sites share calls {sorted(taken)}; its find is wrong")
+    if not sites:
+        return Applied(patch, graph, graph, (), refusals)
+    after = graph.with_calls(_edited(graph, [patch.rewrite(graph, site) for site in sites]))
+    if left := patch.find(after)[0]:
+        raise PatchError(
+            f"patch {patch.name}: {len(left)} sites are left after it, the first at call "
+            f"{left[0].calls[0]}; its rewrite does not end"
+        )
+    return Applied(patch, graph, after, sites, refusals)
+
+
+def _edited(graph: Graph, edits: list[Edit]) -> list[Call]:
+    becomes: dict[int, tuple[Call, ...]] = {}
+    aliases: dict[Memory, Memory] = {}
+    order: tuple[int, ...] = tuple(range(len(graph.calls)))
+    for edit in edits:
+        becomes.update(edit.calls)
+        aliases.update(edit.aliases)
+        order = edit.order if edit.order is not None else order
+
+    def final(memory: Memory) -> Memory:
+        while memory in aliases:
+            memory = aliases[memory]
+        return memory
+
+    found = [call for number in order for call in becomes.get(number, (graph.calls[number],))]
+    known = {memory: final(memory) for memory in aliases}
+    return [call.substituted(known) for call in found] if known else found
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check of a patch found.
+
+    Attributes:
+        ok: every result is within the tolerance.
+        error: the largest difference of a result as a share of that result's largest magnitude.
+        seconds: device seconds of all calls, before and after.
+    """
+
+    applied: Applied
+    ok: bool
+    error: float
+    seconds: tuple[float, float]
+
+    def facts(self) -> dict[str, Any]:
+        """The same as plain values for JSON."""
+        return {
+            **self.applied.facts(),
+            "ok": self.ok,
+            "error": self.error,
+            "tolerance": self.applied.patch.tolerance.share,
+            "seconds": list(self.seconds),
+        }
+
+
+def check(patch: Patch, graph: Graph, generator: np.random.Generator) -> Report:
+    """Applies a patch and runs the graph before and after it on the same random inputs.
+
+    Raises:
+        PatchError: results that differ by more than the patch allows.
+        GraphError, LaunchError, GpuFault, GpuHang, HazardError: a graph that does not run.
+    """
+    applied = apply(patch, graph)
+    inputs = execution.random_inputs(graph, generator)
+    before = execution.run(graph, inputs)
+    after = execution.run(applied.graph, inputs) if applied.sites else before
+    error = max(map(difference, before.results, after.results), default=0.0)
+    report = Report(applied, error <= patch.tolerance.share, error, (sum(before.seconds), sum(after.seconds)))
+    if not report.ok:
+        raise PatchError(
+            f"patch {patch.name}: results moved by {error:.3g} of their largest value, it allows "
+            f"{patch.tolerance.share:.3g}; find the first call that differs with 'qcom graph compare'",
+            **report.facts(),
+        )
+    return report
+
+
+def difference(before: Any, after: Any) -> float:
+    """The largest difference as a share of the largest magnitude before; infinite where one alone is NaN."""
+    one, other = (np.asarray(each, np.float64).ravel() for each in (before, after))
+    if one.shape != other.shape:
+        return float("inf")
+    if not one.size or np.array_equal(one, other, equal_nan=True):
+        return 0.0
+    gap = np.abs(one - other)
+    gap[np.isnan(one) & np.isnan(other)] = 0.0
+    scale = np.nanmax(np.abs(one), initial=0.0)
+    return float("inf") if np.isnan(gap).any() or not scale else float(gap.max() / scale)

@@ -1,0 +1,1 @@
+"""The declared patches, one family a file."""

@@ -1,0 +1,25 @@
+"""The declared patches by name, in the order in which a pipeline applies them."""
+
+from __future__ import annotations
+
+import difflib
+
+from pytest_qcom.errors import PatchError
+from pytest_qcom.openpilot.patch import Patch
+from pytest_qcom.openpilot.patches import calls, programs
+
+FAMILIES = (programs, calls)
+
+PATCHES: dict[str, Patch] = {patch.name: patch for family in FAMILIES for patch in family.PATCHES}
+
+
+def find(name: str) -> Patch:
+    """The patch called ``name``.
+
+    Raises:
+        PatchError: there is none.
+    """
+    if name in PATCHES:
+        return PATCHES[name]
+    near = difflib.get_close_matches(name, PATCHES, 3) or list(PATCHES)
+    raise PatchError(f"no patch is called {name!r}; did you mean {', '.join(near)}?")

@@ -1,0 +1,23 @@
+"""The captured models, each once a session, on the process's QCOM device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from pytest_qcom.openpilot import models, reading
+from pytest_qcom.openpilot.graph import Graph
+
+
+@pytest.fixture(scope="session")
+def pickled() -> Callable[[str], bytes]:
+    """The pickle of a declared model."""
+    return cache(lambda name: models.find(name).pickled())
+
+
+@pytest.fixture(scope="session")
+def captured(pickled: Callable[[str], bytes]) -> Callable[[str], Graph]:
+    """The graph of a declared model."""
+    return cache(lambda name: reading.read(pickled(name), name))

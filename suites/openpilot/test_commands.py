@@ -1,0 +1,117 @@
+"""``qcom graph``: facts, files, exit codes, one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_qcom import cli
+from pytest_qcom.openpilot import reading, registry
+
+Pickled = Callable[[str], bytes]
+
+
+@pytest.fixture
+def files(pickled: Pickled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a captured model in it, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    Path("heads.pkl").write_bytes(pickled("heads"))
+    return tmp_path
+
+
+@pytest.fixture
+def facts(files: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs ``qcom graph`` with ``--json``; what it printed, after its exit code was checked."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert cli.main(["graph", *arguments, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_show_and_levels(facts: Callable[..., Any]) -> None:
+    shown = facts("show", "heads.pkl")
+    graph = reading.load(Path("heads.pkl"))
+    assert shown["digest"] == graph.digest
+    assert shown["inputs"] == [{"name": "features", "dtype": "float32", "shape": [1, 128], "bytes": 512}]
+    assert [item["level"] for item in shown["calls"]] == list(graph.levels())
+    found = facts("levels", "heads.pkl")["levels"]
+    assert sorted(n for item in found for n in item["calls"]) == list(range(len(graph.calls)))
+
+
+def test_disasm_gives_each_program_once(facts: Callable[..., Any]) -> None:
+    programs = facts("disasm", "heads.pkl")["programs"]
+    assert len({item["digest"] for item in programs}) == len(programs)
+    assert all(item["text"].rstrip().endswith("end") for item in programs)
+    (one,) = facts("disasm", "heads.pkl", "--call", "1")["programs"]
+    assert one["calls"] == [1]
+
+
+def test_patch_profile_and_compare(facts: Callable[..., Any]) -> None:
+    names = [word for name in registry.PATCHES for word in ("--patch", name)]
+    reports = facts("patch", "heads.pkl", *names, "--check", "--output", "after.pkl")
+    assert [report["patch"] for report in reports] == list(registry.PATCHES)
+    assert all(report["ok"] for report in reports if report["applied"])
+    before, after = facts("profile", "heads.pkl"), facts("profile", "after.pkl")
+    assert after["seconds"] < before["seconds"]
+    assert sum(row["seconds"] for row in after["programs"]) == pytest.approx(after["seconds"])
+    assert after["critical_seconds"] <= after["seconds"]
+    found = facts("compare", "heads.pkl", "--with", "after.pkl")
+    assert (found["first_divergence"], max(found["results"])) == (None, 0)
+    assert found["calls"] == [33, 20]
+
+
+def test_a_changed_weight_is_found(facts: Callable[..., Any]) -> None:
+    data = bytearray(Path("heads.pkl").read_bytes())
+    calls = reading.load(Path("heads.pkl")).calls
+    held = [b"".join(v.array().tobytes() for v in call.ins if v.memory.contents) for call in calls]
+    number = next(n for n, weight in enumerate(held) if weight and held.count(weight) == 1)
+    weight = held[number]
+    place = data.index(weight)
+    for byte in range(place + 1, place + len(weight), 2):
+        data[byte] ^= 0x04  # exponents of halves: twice as much, or half as much
+    Path("changed.pkl").write_bytes(data)
+    found = facts("compare", "heads.pkl", "--with", "changed.pkl", code=1)
+    assert found["first_divergence"]["calls"] == [number, number]
+    assert found["first_divergence"]["changed"] == ["weights"]
+    assert found["results"][0] > 0
+
+
+def test_text_is_printed_without_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["show"],
+        ["levels"],
+        ["profile"],
+        ["disasm", "--call", "1"],
+        ["compare", "--with", "heads.pkl"],
+    ):
+        assert cli.main(["graph", words[0], "heads.pkl", *words[1:]]) == 0
+        assert capsys.readouterr().out.count("\n") > 2
+    assert cli.main(["graph", "patch", "heads.pkl", "--patch", "dedupe-head"]) == 0
+    assert capsys.readouterr().out == "dedupe-head: 13 sites, 33 to 20 calls\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "none.pkl"], "none.pkl: not readable (No such file or directory); name the pickle"),
+        (["disasm", "heads.pkl", "--call", "99"], "call 99: the graph has 33 calls; give one of them"),
+        (["patch", "heads.pkl"], "graph patch: no patch named; give --patch with "),
+        (["patch", "heads.pkl", "--patch", "x"], "no patch is called 'x'; did you mean "),
+        (["compare", "heads.pkl"], "graph compare: it takes two graphs; name the other one with --with FILE"),
+        (["capture", "new.pkl"], "graph capture: no model named; give --model with "),
+        (["capture", "new.pkl", "--model", "x"], "no model is called 'x'; did you mean "),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    files: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert cli.main(["graph", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"qcom: {message}")
+    assert (printed.out, printed.err.count("\n")) == ("", 1)

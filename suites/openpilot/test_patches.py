@@ -1,0 +1,124 @@
+"""Every declared patch: where it applies, that results stay, where it refuses, that it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pytest_qcom.errors import PatchError
+from pytest_qcom.openpilot import patch, reading, registry, writing
+from pytest_qcom.openpilot.graph import Graph
+from pytest_qcom.openpilot.models import MODELS
+from pytest_qcom.openpilot.patch import EXACT, Edit, Patch, Site, Tolerance
+from suites.openpilot.near_misses import NEAR_MISSES
+
+Captured = Callable[[str], Graph]
+PAIRS = [(each.name, model) for each in registry.PATCHES.values() for model in each.models]
+OTHERS = [
+    (each.name, model) for each in registry.PATCHES.values() for model in MODELS if model not in each.models
+]
+
+
+@pytest.mark.parametrize(("name", "model"), PAIRS)
+def test_a_patch_keeps_results(captured: Captured, name: str, model: str) -> None:
+    each, graph = registry.find(name), captured(model)
+    report = patch.check(each, graph, np.random.default_rng(11))
+    assert report.ok
+    assert report.applied.sites
+    assert report.applied.graph.digest != graph.digest
+    stored = reading.read(writing.dumps(report.applied.graph))
+    assert stored.digest == report.applied.graph.digest
+    again = patch.apply(each, stored)
+    assert again.graph is stored
+    assert not again.sites
+
+
+@pytest.mark.parametrize(("name", "model"), OTHERS)
+def test_a_patch_without_a_site_changes_nothing(captured: Captured, name: str, model: str) -> None:
+    graph = captured(model)
+    digest = graph.digest
+    applied = patch.apply(registry.find(name), graph)
+    assert applied.graph is graph
+    assert (graph.digest, applied.sites) == (digest, ())
+    assert applied.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(n, i) for n, ms in NEAR_MISSES.items() for i in range(len(ms))]
+)
+def test_a_near_miss_is_left_alone(captured: Captured, name: str, number: int) -> None:
+    model, change = NEAR_MISSES[name][number]
+    graph = change(captured(model))
+    applied = patch.apply(registry.find(name), graph)
+    assert applied.graph is graph
+    assert applied.reason
+
+
+def test_every_patch_has_a_near_miss_and_a_model() -> None:
+    assert set(NEAR_MISSES) == set(registry.PATCHES)
+    assert all(each.models and each.summary and each.source for each in registry.PATCHES.values())
+    assert all(set(each.models) <= set(MODELS) for each in registry.PATCHES.values())
+    for each in registry.PATCHES.values():
+        assert bool(each.tolerance.share) != (each.tolerance.reason == EXACT.reason), each.name
+
+
+def test_the_pipeline_in_its_order(captured: Captured) -> None:
+    """All patches one after the other: each leaves a graph that the next one reads."""
+    graph = captured("heads")
+    for each in registry.PATCHES.values():
+        graph = patch.check(each, graph, np.random.default_rng(2)).applied.graph
+    assert len(graph.calls) == 20
+    assert list(graph.levels()) == sorted(graph.levels())
+
+
+def test_a_wrong_patch_is_noticed(captured: Captured) -> None:
+    """One that gives a call the weights of another call of the same program."""
+    graph = captured("vision-mlp")
+    first, second = (n for n, c in enumerate(graph.calls) if sum(bool(v.memory.contents) for v in c.ins) == 2)
+    assert graph.calls[first].label == graph.calls[second].label
+    right = graph.calls[first].views[2]
+
+    def find(graph: Graph) -> patch.Findings:
+        return ((Site((first,)),) if graph.calls[first].views[2] == right else ()), ()
+
+    def rewrite(graph: Graph, site: Site) -> Edit:
+        call = graph.calls[first]
+        other = graph.calls[second].views[2]
+        return Edit(calls={first: (replace(call, views=(*call.views[:2], other, *call.views[3:])),)})
+
+    each = Patch(name="wrong", summary="", find=find, rewrite=rewrite, models=())
+    with pytest.raises(PatchError, match=r"^patch wrong: results moved by .* it allows 0; find the first"):
+        patch.check(each, graph, np.random.default_rng(0))
+
+
+def test_a_patch_that_does_not_end_is_noticed(captured: Captured) -> None:
+    each = Patch(
+        name="endless",
+        summary="",
+        find=lambda graph: ((Site((0,)),), ()),
+        rewrite=lambda graph, site: Edit(),
+        models=(),
+    )
+    with pytest.raises(PatchError, match=r"^patch endless: 1 sites are left after it, the first at call 0; "):
+        patch.apply(each, captured("stem"))
+    twice = replace(each, name="twice", find=lambda graph: ((Site((0,)), Site((0, 1))), ()))
+    with pytest.raises(PatchError, match=r"^patch twice: sites share calls \[0, 0, 1\]; its find is wrong$"):
+        patch.apply(twice, captured("stem"))
+
+
+def test_an_unknown_patch_names_its_neighbours() -> None:
+    with pytest.raises(PatchError, match=r"^no patch is called 'dedupe'; did you mean dedupe-head"):
+        registry.find("dedupe")
+
+
+def test_differences_are_shares_of_the_largest_value() -> None:
+    one = np.array([1.0, -4.0, np.nan])
+    assert patch.difference(one, one) == 0
+    assert patch.difference(one, np.array([1.0, -3.0, np.nan])) == 0.25
+    assert patch.difference(one, np.array([np.nan, -4.0, np.nan])) == np.inf
+    assert patch.difference(np.zeros(2), np.array([0.0, 1e-9])) == np.inf
+    assert patch.difference(np.zeros(2), np.zeros(3)) == np.inf
+    assert Tolerance(0.0, EXACT.reason) == EXACT
