@@ -13,9 +13,9 @@ from pytest_qcom.analysis.graph import flow
 from pytest_qcom.analysis.storage import SHARED
 from pytest_qcom.analysis.values import Move, Names, differing, exits
 from pytest_qcom.isa.access import parallel
-from pytest_qcom.isa.instruction import Atomic, FiberId, Flow, Shuffle
+from pytest_qcom.isa.instruction import ActiveMask, Atomic, FiberId, Flow, Shuffle
 
-_PARTING = (Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.PREDT, Flow.PREDF)
+_PARTING = (Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ELECT, Flow.PREDT, Flow.PREDF)
 
 
 def divergence(context: Context, preset: int) -> list[Finding]:
@@ -116,7 +116,7 @@ def _divergent_branches(
         state = entry[position] | (met or {}).get(position, 0)
         for index in range(nodes[position].start, nodes[position].stop):
             step, instr = context.steps[index], context.program.instrs[index]
-            own = isinstance(instr.op.effect, Atomic | Shuffle | FiberId)
+            own = isinstance(instr.op.effect, Atomic | Shuffle | FiberId | ActiveMask)
             if index not in known:
                 known[index] = values.moves(context, index)
             moves = known[index]
@@ -126,7 +126,8 @@ def _divergent_branches(
                 state |= step.write_mask
             else:
                 state &= ~step.write_mask
-            if _parts(context, position, index) and step.read_mask & state:
+            elect = flow(instr) is Flow.ELECT  # reads nothing, and parts whatever is in the registers
+            if _parts(context, position, index) and (elect or step.read_mask & state):
                 branches.add(position)
         for successor in nodes[position].successors:
             if state & ~entry[successor]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pytest_qcom.isa.instruction import Flow, Instr
 from pytest_qcom.isa.program import Program
 
-_TARGETED = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL)
+_TARGETED = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL, Flow.ELECT)
 
 
 @dataclass(frozen=True, slots=True)

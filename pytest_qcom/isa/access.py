@@ -16,10 +16,11 @@ from pytest_qcom.isa.instruction import (
     Operand,
     Sample,
     Shuffle,
+    Size,
     Space,
     Store,
 )
-from pytest_qcom.isa.registers import ADDRESS, NO_REGISTER, PREDICATE, Reg
+from pytest_qcom.isa.registers import ADDRESS, NO_REGISTER, PREDICATE, Reg, Ty
 
 DESTINATION = -1
 """``Access.operand`` of a write."""
@@ -69,8 +70,28 @@ def vector(instr: Instr) -> int:
     if isinstance(effect, Sample | Shuffle) and "wrmask" in instr:
         return instr["wrmask"].bit_length()
     if isinstance(effect, Atomic):
-        return 1
+        return atomic_words(instr)
+    if isinstance(effect, Size):
+        return 3
     return instr.get("count", 1)
+
+
+def atomic_words(instr: Instr) -> int:
+    """Registers of one value of an atomic: type code 6 means 64 bits there (Mesa, ``TYPE_ATOMIC_U64``)."""
+    effect = instr.op.effect
+    assert isinstance(effect, Atomic)
+    return 2 if instr.type is Ty.U8 and effect.space is not Space.LOCAL else 1
+
+
+def coordinates(instr: Instr) -> int:
+    """How many coordinates an image access takes. Samples have x and y even of what has one dimension."""
+    if instr.op.cat == 5:
+        return 2 + instr.get("3d") + instr.get("array")
+    return instr.get("dims", 1)
+
+
+INDIRECT = range(6)
+"""Descriptor modes of cat5 in which texture and sampler come from a register pair, the last source."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -132,10 +153,15 @@ def _predicates(instr: Instr) -> Iterator[Access]:
 
 
 def _memory_reads(instr: Instr) -> Iterator[Access]:
+    effect = instr.op.effect
     for number, operand in enumerate(instr.srcs):
-        if operand.kind is Kind.GPR:
-            for element in range(_width(instr, number)):
-                yield Access(_register(operand) + element, element, number)
+        if operand.kind is not Kind.GPR:
+            continue
+        # the data of an image's atomic stand behind its result
+        image = isinstance(effect, Atomic) and effect.space is Space.IMAGE and number == 1
+        skip = atomic_words(instr) if image else 0
+        for element in range(skip, skip + _width(instr, number)):
+            yield Access(_register(operand) + element, element, number)
     if instr.op.cat == 6 and instr.get("mode") and "slot" in instr:
         yield Access(Reg(instr["slot"]), 0, SLOT)
 
@@ -144,22 +170,19 @@ def _width(instr: Instr, number: int) -> int:
     """Consecutive scalars that source ``number`` of a memory instruction spans."""
     effect, last = instr.op.effect, len(instr.srcs) - 1
     if isinstance(effect, Sample):
-        return 2 if number == 0 else 1
+        slots = number == last and instr.get("s2en") and instr["mode"] in INDIRECT
+        return 2 if slots else coordinates(instr) if number == 0 else 1
     if isinstance(effect, Shuffle):
         return vector(instr) if number == 0 else 1
     if not isinstance(effect, Load | Store | Atomic):
         return instr.get("count", 1) if instr.dst is None and number == last else 1
     if isinstance(effect, Store) and number == last:
         return vector(instr)
-    if isinstance(effect, Atomic) and number == last and instr.op.effect == Atomic(effect.space, "cmpxchg"):
-        return 2  # the value and the one to compare with
+    if isinstance(effect, Atomic) and number == last:
+        return atomic_words(instr) * (2 if effect.operation == "cmpxchg" else 1)
     if number == 0:
-        return {Space.GLOBAL: 2, Space.IMAGE: _coordinates(instr)}.get(effect.space, 1)
+        return {Space.GLOBAL: 2, Space.IMAGE: coordinates(instr)}.get(effect.space, 1)
     return 1
-
-
-def _coordinates(instr: Instr) -> int:
-    return instr.get("dims", 1)
 
 
 def _writes(instr: Instr) -> Iterator[Access]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pytest_qcom.isa.form import attributes
 from pytest_qcom.isa.instruction import (
+    ActiveMask,
     Atomic,
     Barrier,
     Effect,
@@ -16,6 +17,7 @@ from pytest_qcom.isa.instruction import (
     Op,
     Sample,
     Shuffle,
+    Size,
     Store,
     Unsupported,
 )
@@ -171,6 +173,10 @@ def _effect(effect: Effect | None) -> str:
             return f"atomic {effect.operation} in {effect.space.value} memory, gives the old value"
         case Sample():
             return "texel at integer coordinates"
+        case Size():
+            return "width, height and depth of an image, elements of a buffer"
+        case ActiveMask():
+            return "mask of the active fibers"
         case Shuffle():
             names = ", ".join(name for _, name in effect.modes) or effect.mode
             return f"value of another fiber: {names}"

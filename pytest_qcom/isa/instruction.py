@@ -77,6 +77,7 @@ class Flow(enum.Enum):
     BRANCH_AND = "branch_and"
     ANY = "any"  # taken by the whole wave if any fiber's predicate holds
     ALL = "all"
+    ELECT = "elect"  # taken by all active fibers but the first
     PREDT = "predicate true"
     PREDF = "predicate false"
     PREDE = "predicate end"
@@ -111,7 +112,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """Read-modify-write; returns the old value. srcs: (address or coordinate, data[, compare])."""
+    """Read-modify-write; returns the old value. srcs: (address or coordinate, data).
+
+    The data registers hold the operand, and behind it what cmpxchg compares with. On images the result comes
+    first: data is (result, operand[, compare]), one register each, or two where the type is 64 bits wide.
+    """
 
     space: Space
     operation: str  # add sub xchg inc dec cmpxchg min max and or xor
@@ -119,7 +124,12 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """isam: an unfiltered texel at integer coordinates. srcs: (coordinate pair,)."""
+    """isam: an unfiltered texel at integer coordinates. srcs: (coordinates[, texture and sampler])."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large an image or a buffer is: width, height, depth or layers; elements of a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +161,18 @@ class FiberId:
 
 
 @dataclass(frozen=True, slots=True)
+class ActiveMask:
+    """movmsk: a bit for each active fiber, 32 a register."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported:
     """Decodes and prints; executing it is an error that gives ``reason``."""
 
     reason: str
 
 
-Effect = Flow | Load | Store | Atomic | Sample | Shuffle | Barrier | FiberId | Unsupported
+Effect = Flow | Load | Store | Atomic | Sample | Size | Shuffle | Barrier | FiberId | ActiveMask | Unsupported
 Compute = Callable[[Any, Sequence[Any], "Instr"], Any]
 """Semantics of an ALU instruction: (builder, source values, instruction) to the result, before conversion."""
 

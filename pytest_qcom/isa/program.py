@@ -25,7 +25,7 @@ PAD_UNIT = 16
 PAD_LEAST = 4
 """The least number of nops behind ``end`` (the same)."""
 
-_JUMPS = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL)
+_JUMPS = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL, Flow.ELECT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,77 @@ from dataclasses import dataclass
 
 
 class Format(enum.Enum):
-    """Texel formats of images (Mesa, ``a6xx.xml`` ``a6xx_format``)."""
+    """Texel formats of images (Mesa, ``a6xx.xml`` ``a6xx_format``): components, bits of each, their kind."""
 
+    R8_UNORM = 0x03
+    R8_SNORM = 0x04
+    R8_UINT = 0x05
+    R8_SINT = 0x06
+    RG8_UNORM = 0x0F
+    RG8_SNORM = 0x10
+    RG8_UINT = 0x11
+    RG8_SINT = 0x12
+    R16_UNORM = 0x15
+    R16_SNORM = 0x16
+    R16_FLOAT = 0x17
+    R16_UINT = 0x18
+    R16_SINT = 0x19
     RGBA8_UNORM = 0x30
     RGBA8_SNORM = 0x32
     RGBA8_UINT = 0x33
     RGBA8_SINT = 0x34
+    RG16_UNORM = 0x43
+    RG16_SNORM = 0x44
+    RG16_FLOAT = 0x45
+    RG16_UINT = 0x46
+    RG16_SINT = 0x47
+    R32_FLOAT = 0x4A
+    R32_UINT = 0x4B
+    R32_SINT = 0x4C
+    RGBA16_UNORM = 0x60
+    RGBA16_SNORM = 0x61
     RGBA16_FLOAT = 0x62
+    RGBA16_UINT = 0x63
+    RGBA16_SINT = 0x64
+    RG32_FLOAT = 0x67
+    RG32_UINT = 0x68
+    RG32_SINT = 0x69
     RGBA32_FLOAT = 0x82
     RGBA32_UINT = 0x83
     RGBA32_SINT = 0x84
 
+    @property
+    def components(self) -> int:
+        """1, 2 or 4."""
+        return len(self.name.partition("_")[0].rstrip("0123456789"))
+
+    @property
+    def bits(self) -> int:
+        """Of a component: 8, 16 or 32."""
+        return int(self.name.partition("_")[0].lstrip("RGBA"))
+
+    @property
+    def kind(self) -> str:
+        """``UNORM``, ``SNORM``, ``UINT``, ``SINT`` or ``FLOAT``."""
+        return self.name.partition("_")[2]
+
+    @property
+    def integer(self) -> bool:
+        """Whether components are integers, not numbers between bounds."""
+        return self.kind in ("UINT", "SINT")
+
+    @property
+    def texel_bytes(self) -> int:
+        """Bytes of a texel in memory: 1 to 16."""
+        return self.components * self.bits // 8
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A texture or image descriptor: ``height`` rows of ``width`` texels, ``pitch`` bytes apart."""
+    """A texture or image descriptor: ``height`` rows of ``width`` texels, ``pitch`` bytes apart.
+
+    ``depth`` slices or layers of that lie ``layer_pitch`` bytes apart. A buffer is one row.
+    """
 
     address: int
     width: int
@@ -29,6 +85,33 @@ class Image:
     pitch: int
     format: Format
     swizzle: tuple[int, int, int, int] = (0, 1, 2, 3)  # 4 is zero, 5 is one
+    depth: int = 1
+    layer_pitch: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes from the first texel to behind the last."""
+        rows = (self.depth - 1) * self.layer_pitch + (self.height - 1) * self.pitch
+        return rows + self.width * self.format.texel_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Uniforms:
+    """A uniform buffer (UBO): ``size`` bytes, a multiple of 16."""
+
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorSet:
+    """What a bindless base points to. A descriptor is an image or a uniform buffer as the access says.
+
+    ``images`` holds ``None`` where the words are no image that is mapped.
+    """
+
+    images: tuple[Image | None, ...]
+    uniforms: tuple[Uniforms, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +144,8 @@ class Dispatch:
     group_offset_regid: int
     local_id_regid: int
     linear_local_id_regid: int
+    uniforms: tuple[Uniforms, ...] = ()
+    sets: tuple[DescriptorSet | None, ...] = ()  # by bindless base
 
     @property
     def wave_size(self) -> int:

@@ -6,24 +6,18 @@ holds it against the chip's limits.
 
 from __future__ import annotations
 
-import struct
-
 from pytest_qcom.chip import A630
 from pytest_qcom.errors import LaunchError
 from pytest_qcom.isa.registers import NO_REGISTER
+from pytest_qcom.virtual import descriptors
 from pytest_qcom.virtual import registers as regs
-from pytest_qcom.virtual.dispatch import Dispatch, Format, Image
+from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.findings import Finding
 from pytest_qcom.virtual.state import Block, State
 from pytest_qcom.virtual.strictness import report
 
 _UNIT = A630.memories.instruction_unit.value
 _INSTRUCTION_BYTES = A630.code.bytes_per_instruction.value
-_REMEMBERED = 4096  # descriptors whose decoded form is kept
-_LINEAR_2D = 1  # A6XX_TEX_2D
-TEXEL_BYTES = {
-    form: {0x30: 4, 0x60: 8, 0x80: 16}[form.value & 0xF0] for form in Format
-}  # a6xx_format groups formats by the width of a texel
 
 
 def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch:
@@ -47,8 +41,8 @@ def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch
         code_address=code_address,
         entry=entry,
         constants=bytes(state.constants),
-        textures=_textures(state),
-        images=_images(state),
+        textures=descriptors.textures(state),
+        images=descriptors.images(state),
         local_size=local,
         groups=_groups(state, local) if groups is None else groups,
         thread128=bool(state.field(wave, "THREADSIZE")),
@@ -65,6 +59,8 @@ def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch
         group_offset_regid=ids["WGOFFSETCONSTID"],
         local_id_regid=state.field(regs.SP_CS_CONST_CONFIG_0, "LOCALIDREGID"),
         linear_local_id_regid=state.field(wave, "LINEARLOCALIDREGID"),
+        uniforms=descriptors.uniforms(state),
+        sets=descriptors.sets(state),
     )
     _check_limits(state, dispatch)
     report(state)
@@ -146,104 +142,6 @@ def _regid(state: State, field: str) -> int:
         )
     )
     return NO_REGISTER
-
-
-def _textures(state: State) -> tuple[Image, ...]:
-    count = state.field(regs.SP_CS_CONFIG, "NTEX")
-    return _descriptors(state, regs.SP_CS_TEXMEMOBJ_BASE, count, "texture", Block.TEXTURES)
-
-
-def _images(state: State) -> tuple[Image, ...]:
-    # Slots above the loaded ones are left alone: the shader does not use them.
-    count = min(state.field(regs.SP_CS_CONFIG, "NUAV"), state.units(Block.UAVS))
-    return _descriptors(state, regs.SP_CS_UAV_BASE, count, "image", Block.UAVS)
-
-
-def _descriptors(state: State, base: regs.Word, count: int, what: str, block: Block) -> tuple[Image, ...]:
-    if not count:
-        return ()
-    address = state.address(base)
-    load = state.loads.get(block)
-    if load is None or load.address != address:
-        loaded = "none is loaded" if load is None else f"those at {load.address:#x} are loaded"
-        raise LaunchError(
-            f"launch with {what} descriptors at {address:#x} ({base.name}), but {loaded}; "
-            "load them with CP_LOAD_STATE6"
-        )
-    data = state.memory.read(address, count * regs.DESCRIPTOR_BYTES, f"{what} descriptors")
-    words = struct.unpack(f"<{len(data) // 4}I", data)
-    step = regs.DESCRIPTOR_BYTES // 4
-    return tuple(
-        _image(state, words[index * step : (index + 1) * step], f"{what} {index}") for index in range(count)
-    )
-
-
-def _image(state: State, words: tuple[int, ...], what: str) -> Image:
-    """One descriptor, held against what the chip allows, and its memory against what is mapped."""
-    image = state.images.get((what, words))
-    if image is None:
-        if len(state.images) >= _REMEMBERED:
-            state.images.clear()
-        image = state.images[what, words] = _decode_image(state, words, what)
-    size = (image.height - 1) * image.pitch + image.width * TEXEL_BYTES[image.format]
-    state.memory.check(image.address, size, f"{what} of {image.width}x{image.height} texels")
-    return image
-
-
-def _decode_image(state: State, words: tuple[int, ...], what: str) -> Image:
-    for word, value in zip(regs.DESCRIPTOR, words, strict=False):
-        if value & ~word.defined:
-            bits = value & ~word.defined
-            why = f"sets undefined bits {bits:#x}"
-            state.findings.add(Finding(word.name, "undefined", value, value - bits, why, harmless=True))
-
-    def field(index: int, name: str) -> int:
-        return regs.DESCRIPTOR[index].get(words[index], name)
-
-    code = field(0, "FMT")
-    try:
-        form = Format(code)
-    except ValueError:
-        known = ", ".join(f"{known.name} {known.value:#x}" for known in Format)
-        raise LaunchError(f"{what} has texel format {code:#x}; the virtual device knows {known}") from None
-    for index, name, allowed in (
-        (2, "TYPE", _LINEAR_2D),
-        (0, "TILE_MODE", 0),
-        (0, "SWAP", 0),
-        (0, "SRGB", 0),
-    ):
-        if field(index, name) != allowed:
-            raise LaunchError(
-                f"{what} has {name} {field(index, name)}; the virtual device knows {allowed}, linear images"
-            )
-    swizzle = (field(0, "SWIZ_X"), field(0, "SWIZ_Y"), field(0, "SWIZ_Z"), field(0, "SWIZ_W"))
-    if what.startswith("image"):
-        swizzle = (0, 1, 2, 3)  # of a UAV the field is not used and stands at 0
-    address = field(4, "BASE_LO") | field(5, "BASE_HI") << 32
-    image = Image(address, field(1, "WIDTH"), field(1, "HEIGHT"), field(2, "PITCH"), form, swizzle)
-    _check_image(image, what)
-    return image
-
-
-def _check_image(image: Image, what: str) -> None:
-    limits, texel = A630.images, TEXEL_BYTES[image.format]
-    title = f"{what} of {image.width}x{image.height} texels"
-    if not 0 < image.width <= limits.side.value or not 0 < image.height <= limits.side.value:
-        raise LaunchError(
-            f"{title}: the A630 allows 1 to {limits.side.value} texels a side; split or reshape the image"
-        )
-    align = limits.pitch_align.value
-    if image.pitch % align:
-        raise LaunchError(
-            f"{title} with a pitch of {image.pitch} bytes: rows must be a multiple of {align} bytes apart; "
-            f"make the width a multiple of {align // texel}"
-        )
-    if image.pitch < image.width * texel:
-        raise LaunchError(
-            f"{title} with a pitch of {image.pitch} bytes: a row has {image.width * texel}; correct the pitch"
-        )
-    if max(image.swizzle) > 5:
-        raise LaunchError(f"{title} with swizzle {image.swizzle}: 0 to 5 exist; correct the descriptor")
 
 
 def register_cost(dispatch: Dispatch) -> int:

@@ -113,6 +113,8 @@ SP_CS_INSTR_SIZE = _word("SP_CS_INSTR_SIZE", 0xA9BC, ("UNITS", 0, 27))  # 128 by
 SP_CS_PVT_MEM_STACK_OFFSET = _word("SP_CS_PVT_MEM_STACK_OFFSET", 0xA9BD, ("OFFSET", 0, 18, 11))
 SP_CS_SAMPLER_BASE = Word("SP_CS_SAMPLER_BASE", 0xA9E2)  # 64 bits
 SP_CS_TEXMEMOBJ_BASE = Word("SP_CS_TEXMEMOBJ_BASE", 0xA9E6)  # 64 bits
+SP_CS_BINDLESS_BASE = tuple(Word(f"SP_CS_BINDLESS_BASE_{n}", 0xA9E8 + 2 * n) for n in range(5))
+"""64 bits each: the address of a set of descriptors, its low two bits the size of one."""
 SP_CS_UAV_BASE = Word("SP_CS_UAV_BASE", 0xA9F2)  # 64 bits
 SP_CS_USIZE = _word("SP_CS_USIZE", 0xAA00, ("COUNT", 0, 6))
 SP_MODE_CNTL = _word(
@@ -158,6 +160,7 @@ SP_CS_WGE_CNTL = _word(
     ("THREADSIZE_SCALAR", 10, 10),
 )
 SP_CS_KERNEL_GROUP_X = Word("SP_CS_KERNEL_GROUP_X", 0xB999)  # Y and Z follow
+HLSQ_CS_BINDLESS_BASE = tuple(Word(f"HLSQ_CS_BINDLESS_BASE_{n}", 0xB9C0 + 2 * n) for n in range(5))
 SP_UPDATE_CNTL = Word(
     "SP_UPDATE_CNTL",
     0xBB08,
@@ -182,7 +185,11 @@ def _all() -> Iterator[Word]:
     for value in list(globals().values()):
         if isinstance(value, Word):
             yield value
+    yield from SP_CS_BINDLESS_BASE
+    yield from HLSQ_CS_BINDLESS_BASE
     pairs = (
+        *SP_CS_BINDLESS_BASE,
+        *HLSQ_CS_BINDLESS_BASE,
         SP_CS_BASE,
         SP_CS_PVT_MEM_BASE,
         SP_CS_SAMPLER_BASE,
@@ -257,7 +264,20 @@ DESCRIPTOR = (
     _word("TEX_CONST_5", 5, ("BASE_HI", 0, 16), ("DEPTH", 17, 29)),
     _word("TEX_CONST_6", 6, ("PLANE_PITCH", 8, 31)),
 )
-"""The words of a texture or UAV descriptor that a two-dimensional, linear image uses."""
+"""The words of a texture or UAV descriptor that a linear image of two or three dimensions uses."""
+
+BUFFER_DESCRIPTOR = (
+    *DESCRIPTOR[:2],
+    _word("TEX_CONST_2", 2, ("STRUCTSIZETEXELS", 4, 15), ("STARTOFFSETTEXELS", 16, 21), ("TYPE", 29, 31)),
+    *DESCRIPTOR[3:],
+)
+"""Those of a buffer, whose elements are counted in WIDTH and HEIGHT (Mesa, ``fdl6_buffer_view_init``)."""
+
+UBO_DESCRIPTOR = (
+    Word("UBO_0", 0),
+    _word("UBO_1", 1, ("BASE_HI", 0, 16), ("SIZE", 17, 31)),  # in vec4
+)
 
 DESCRIPTOR_BYTES = 64
+UBO_BYTES = 8
 SAMPLER_BYTES = 16

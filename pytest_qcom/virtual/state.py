@@ -23,6 +23,7 @@ class Block(enum.Enum):
     TEXTURES = (0x5, 1)
     SHADER = (0xD, 0)  # SB6_CS_SHADER
     CONSTANTS = (0xD, 1)
+    UBOS = (0xD, 2)
     UAVS = (0xD, 3)
 
 
@@ -83,7 +84,7 @@ class State:
         """SP_UPDATE_CNTL drops what CP_LOAD_STATE6 brought in, by kind."""
         if regs.SP_UPDATE_CNTL.get(value, "CS_STATE"):
             self.constant_vec4 = 0
-            for block in (Block.SAMPLERS, Block.TEXTURES, Block.SHADER, Block.CONSTANTS):
+            for block in (Block.SAMPLERS, Block.TEXTURES, Block.SHADER, Block.CONSTANTS, Block.UBOS):
                 self.loads.pop(block, None)
         if regs.SP_UPDATE_CNTL.get(value, "CS_UAV"):
             self.loads.pop(Block.UAVS, None)

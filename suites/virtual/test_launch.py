@@ -198,9 +198,8 @@ IMAGES = {
     ),
     "format": (
         {"form": 0x66},
-        "texture 0 has texel format 0x66; the virtual device knows RGBA8_UNORM 0x30, RGBA8_SNORM 0x32, "
-        "RGBA8_UINT 0x33, RGBA8_SINT 0x34, RGBA16_FLOAT 0x62, RGBA32_FLOAT 0x82, RGBA32_UINT 0x83, "
-        "RGBA32_SINT 0x84",
+        "texture 0 has texel format 0x66; the virtual device knows the plain ones of 1, 2 and 4 components, "
+        "R8_UNORM 0x3 to RGBA32_SINT 0x84",
     ),
     "tiled": (
         {"w0": HALF << 22 | 0x6880 | 3},
@@ -208,7 +207,16 @@ IMAGES = {
     ),
     "cube": (
         {"w2": 2 << 29 | 64 << 7},
-        "texture 0 has TYPE 2; the virtual device knows 1, linear images",
+        "texture 0 has TYPE 2; the virtual device knows 1, 3 and 4: linear images of two and three "
+        "dimensions, and buffers",
+    ),
+    "layers": (
+        {"height": 3, "w3": 0, "w5": 2 << 17},
+        "texture 0 of 8x3 texels and 2 layers 0 bytes apart: one has 192; correct ARRAY_PITCH",
+    ),
+    "empty": (
+        {"width": 0, "height": 0, "w2": 4 << 29},
+        "texture 0 is a buffer of 0 elements: give its size",
     ),
     "swizzle": (
         {"w0": HALF << 22 | 7 << 4},

@@ -9,7 +9,6 @@ from tinygrad.runtime.autogen import mesa
 
 from pytest_qcom.virtual import registers as regs
 from pytest_qcom.virtual.dispatch import Format
-from pytest_qcom.virtual.launch import TEXEL_BYTES
 from pytest_qcom.virtual.pm4 import Event, Opcode
 
 NAMED = [word for name, word in vars(regs).items() if isinstance(word, regs.Word) and name.isupper()]
@@ -61,9 +60,9 @@ def test_opcodes_events_and_formats_are_mesas() -> None:
         event.name: getattr(mesa, event.name) for event in Event
     }
     for form in Format:
-        width, kind = form.name.removeprefix("RGBA").split("_")
-        assert form.value == getattr(mesa, f"FMT6_{'_'.join([width] * 4)}_{kind}")
-        assert TEXEL_BYTES[form] == int(width) // 8 * 4
+        bits = [str(form.bits)] * form.components
+        assert form.value == getattr(mesa, f"FMT6_{'_'.join(bits)}_{form.kind}")
+        assert form.texel_bytes == form.bits // 8 * form.components
 
 
 def test_every_address_and_every_bit_has_one_meaning() -> None:

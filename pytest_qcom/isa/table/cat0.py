@@ -133,7 +133,7 @@ def _getlast() -> Op:
     )
 
     form = replace(base, mnemonic="getlast.w{width}", tokens={**_TOKENS, "width": width})
-    effect = Unsupported("getlast elects fibers in an order that is not documented")
+    effect = Unsupported("scans over clusters: the A630 has none of them, Mesa emits none for it")
     return Op("getlast", 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)
 
 
@@ -158,7 +158,7 @@ OPS: tuple[Op, ...] = (
     _offset("jump", 2, 0, Flow.JUMP),
     _offset("call", 3, 0, _CALLS),
     _offset("bkt", 0, 1, Unsupported("its meaning is not documented")),
-    _offset("getone", 5, 1, Unsupported("an election of one fiber; tinygrad's compiler never emits it")),
+    _offset("getone", 5, 1, Flow.ELECT),
     _offset("shps", 7, 1, _PREAMBLE),
     _getlast(),
     _branch("br", 0, Flow.BRANCH),

@@ -20,7 +20,7 @@ from pytest_qcom.isa.form import (
     further,
     plain,
 )
-from pytest_qcom.isa.instruction import Instr, Kind, Latency, Op, Operand, Unsupported
+from pytest_qcom.isa.instruction import ActiveMask, Instr, Kind, Latency, Op, Operand
 from pytest_qcom.isa.operands import (
     gpr,
     operand_text,
@@ -363,8 +363,7 @@ def _movmsk() -> Op:
         {"width": width, "dst": dst},
         {"round": 0},
     )
-    effect = Unsupported("movmsk writes the mask of active fibers, which compute code here never asks for")
-    return Op("movmsk", 1, Latency.ALU, effect=effect, source="Mesa ir3-cat1.xml", layout=form)
+    return Op("movmsk", 1, Latency.ALU, effect=ActiveMask(), source="Mesa ir3-cat1.xml", layout=form)
 
 
 OPS: tuple[Op, ...] = (

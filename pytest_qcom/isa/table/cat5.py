@@ -383,7 +383,7 @@ def _broadcast() -> Op:
     shape = _Shape(samp=False, tex=False)
     fixed = (Fixed(18, 18), *_NO_TEXTURE, Fixed(53, 58, 62))
     form = _form("brcst.active", "brcst.active.w{width}", shape, (Field("cluster", 19, 20),), fixed, {})
-    effect = Unsupported("subgroup prefix sums: tinygrad's compiler never emits them")
+    effect = Unsupported("scans over clusters: the A630 has none of them, Mesa emits none for it")
     return _op("brcst.active", form, effect)
 
 

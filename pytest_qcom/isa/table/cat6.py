@@ -36,6 +36,7 @@ from pytest_qcom.isa.instruction import (
     Op,
     Operand,
     Shuffle,
+    Size,
     Space,
     Store,
     Sync,
@@ -523,7 +524,8 @@ _NEW_TOKENS = {
     "slot": slot(),
 }
 _IMAGE_MNEMONIC = ".{typed}.{dims}d.{type}.{count}.{mode}{base}"
-_QUERY = Unsupported("image queries: tinygrad's compiler never emits them")
+_OLD_QUERY = Unsupported("an encoding of earlier chips; on a6xx Mesa emits resinfo.b")
+_BASE = Unsupported("addresses of images: Mesa emits none for compute")
 
 
 def _constants(name: str, fields: tuple[Field, ...], fixed: tuple[Fixed, ...]) -> Layout:
@@ -571,7 +573,8 @@ def _wave_info(name: str, sub: int, effect: Effect, bit23: Fixed) -> Op:
     return _op(name, Layout(fields, fixed), _Roles(_Role("dst")), text, _NEW_TOKENS, effect, wait, defaults)
 
 
-def _image_info(name: str, sub: int) -> Op:
+def _image_info(name: str, sub: int, effect: Effect) -> Op:
+    """They write three registers whatever ``dims`` says (Mesa, ``emit_intrinsic_image_size``)."""
     fields = (*_NEW, *_IMAGE, _TYPE_FIELD, _DST)
     bits = (
         Fixed(0, 0),
@@ -583,7 +586,7 @@ def _image_info(name: str, sub: int) -> Op:
     )
     text, wait = (name + _IMAGE_MNEMONIC, "{dst}", "{slot}"), (Latency.GLOBAL, Sync.SS)
     layout = Layout(fields, (*_PLAIN_NEW, *bits))
-    return _op(name, layout, _Roles(_Role("dst")), text, _NEW_TOKENS, _QUERY, wait)
+    return _op(name, layout, _Roles(_Role("dst")), text, _NEW_TOKENS, effect, wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -666,7 +669,8 @@ def _resinfo() -> Op:
     tokens = {"type": TYPE, "dims": number("dims"), "dst": destination(), "slot": either(0)}
     text, wait = ("resinfo.{type}.{dims}d", "{dst}", "g[{slot}]"), (Latency.GLOBAL, Sync.SS)
     roles = _Roles(_Role("dst"), (_Role("slot", _EITHER),))
-    return _op("resinfo", Layout(fields, (_CAT, *bits, Fixed(54, 58, 15))), roles, text, tokens, _QUERY, wait)
+    layout = Layout(fields, (_CAT, *bits, Fixed(54, 58, 15)))
+    return _op("resinfo", layout, roles, text, tokens, _OLD_QUERY, wait)
 
 
 SHUFFLES = {1: "xor", 2: "up", 3: "down", 6: "rup", 7: "rdown"}
@@ -731,8 +735,8 @@ OPS: tuple[Op, ...] = (
     _wave_info("getspid", 0b100100, _WAVE, _ignored(23)),
     _wave_info("getwid", 0b100101, _WAVE, _ignored(23)),
     _wave_info("getfiberid", 0b100110, FiberId(), Fixed(23, 23, 1)),
-    _image_info("resinfo.b", 0b001111),
-    _image_info("resbase", 0b001100),
+    _image_info("resinfo.b", 0b001111, Size()),
+    _image_info("resbase", 0b001100, _BASE),
     _image("stib.b", 0b011101, load=False),
     _image("ldib.b", 0b000110, load=True),
     *(_image_atomic(name, 16 + n) for n, name in enumerate(_ATOMICS) if name not in ("inc", "dec")),

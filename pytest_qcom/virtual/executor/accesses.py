@@ -1,4 +1,4 @@
-"""Memory, images and lanes of a kernel: calls of the runtime on register rows."""
+"""Memory and lanes of a kernel: calls of the runtime on register rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from pytest_qcom.isa.instruction import (
     Store,
 )
 from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, Ty
+from pytest_qcom.virtual.executor.atomic_ops import ATOMICS
 from pytest_qcom.virtual.executor.emission import Emission
-from pytest_qcom.virtual.executor.lane_ops import ATOMICS, SHUFFLES
+from pytest_qcom.virtual.executor.lane_ops import SHUFFLES
 from pytest_qcom.virtual.executor.layout import Header
 
 _RESULTS = Header.SCRATCH + 8 * Header.SCRATCH_ROW  # rows for results that do not go to plain registers
 
 
 class Accesses(Emission):
-    """Categories 5 and 6. Operands that are no plain register rows are copied to scratch rows first."""
+    """Category 6 but for images, and quads. Operands in no plain register rows are copied to scratch."""
 
     def _plain(self, operand: Operand, count: int) -> bool:
         """Whether the operand's ``count`` scalars lie in rows of the wave state as they are."""
@@ -78,10 +79,6 @@ class Accesses(Emission):
     def _memory(self, index: int, instr: Instr, effect: Load | Store | Atomic) -> None:
         if isinstance(effect, Atomic):
             self._atomic(index, instr, effect)
-        elif effect.space is Space.IMAGE:
-            self._image(index, instr, isinstance(effect, Load))
-        elif effect.space is Space.UBO:
-            self._unsupported(index)
         else:
             self._linear(index, instr, effect)
 
@@ -126,74 +123,24 @@ class Accesses(Emission):
         return Header.SCRATCH, 0
 
     def _atomic(self, index: int, instr: Instr, effect: Atomic) -> None:
-        if effect.space not in (Space.GLOBAL, Space.LOCAL) or instr.type.bits != 32:
+        words = access.atomic_words(instr)
+        if words == 1 and instr.type.bits != 32:
             self._unsupported(index)
             return
         wide = effect.space is Space.GLOBAL
-        operation = effect.operation
-        if operation in ("min", "max") and not instr.type.signed:
-            operation = f"u{operation}"
+        swap = effect.operation == "cmpxchg"
         address = self._source_rows(instr.srcs[0], 2 if wide else 1, 0)
-        swap = operation == "cmpxchg"  # data is a pair: the new value, the one to compare with
-        data = self._source_rows(instr.srcs[1], 2 if swap else 1, 2)
+        data = self._source_rows(instr.srcs[1], words * (1 + swap), 4)
         assert instr.dst is not None
-        target = self._target_rows(instr.dst, 1)
+        target = self._target_rows(instr.dst, words)
         self._close()
-        value, compare = data, data + (4 * self.layout.wave if swap else 0)
+        value, compare = data, data + (4 * words * self.layout.wave if swap else 0)
         pointers = [("ptr", self._at(at)) for at in (target, address)]
         operands = [("ptr", self._at(at)) for at in (value, compare)]
-        numbers = (("i32", str(ATOMICS.index(operation))), ("i32", str(index)))
-        name = f"atomic_{effect.space.value}"
+        numbers = (("i32", str(operation(instr, effect))), ("i32", str(index)))
+        name = f"atomic_{effect.space.value}_{32 * words}"
         self._checked(name, *pointers, ("i64", "0"), *operands, *numbers)
-        self._collect(instr.dst, [0], 1)
-
-    def _coordinates(self, operand: Operand, pair: bool) -> tuple[int, int]:
-        """Offsets of the x and y rows."""
-        if pair:
-            rows = self._source_rows(operand, 2, 0)
-            return rows, rows + 4 * self.layout.wave
-        rows = self._source_rows(operand, 1, 0)
-        zero = Header.SCRATCH + 2 * Header.SCRATCH_ROW
-        self._open().put(("s", zero), self.builder.const(Ty.U32, 0))
-        return rows, zero
-
-    def _texels(
-        self, index: int, name: str, rows: int, xy: tuple[int, int], slot: int, components: int
-    ) -> None:
-        self._close()
-        pointers = [("ptr", self._at(at)) for at in (rows, *xy)]
-        numbers = [("i32", str(n)) for n in (slot, components, index)]
-        self._checked(name, *pointers, *numbers)
-
-    def _sample(self, index: int, instr: Instr) -> None:
-        if any(instr.get(flag) for flag in ("s2en", "3d", "array", "o")):
-            self._unsupported(index)
-            return
-        assert instr.dst is not None
-        mask = instr["wrmask"]
-        xy = self._coordinates(instr.srcs[0], True)
-        self._texels(
-            index, f"isam_{_kind(instr.type)}", self._target_rows(instr.dst, 4), xy, instr["tex"], mask
-        )
-        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1], 4)
-
-    def _image(self, index: int, instr: Instr, load: bool) -> None:
-        """ldib and stib with typed images."""
-        if instr["mode"] or not instr["typed"] or instr["dims"] > 2 or instr.get("bindless"):
-            self._unsupported(index)
-            return
-        count, kind = instr["count"], _kind(instr.type)
-        xy = self._coordinates(instr.srcs[0], instr["dims"] == 2)
-        if load:
-            assert instr.dst is not None
-            rows = self._target_rows(instr.dst, count)
-            self._texels(index, f"ldib_{kind}", rows, xy, instr["slot"], (1 << count) - 1)
-            self._collect(instr.dst, list(range(count)), count)
-            return
-        data = instr.srcs[1]
-        rows = self._source_rows(data, count, 4, data.half)
-        kind = "u16" if instr.type is Ty.U16 else kind
-        self._texels(index, f"stib_{kind}", rows, xy, instr["slot"], count)
+        self._collect(instr.dst, list(range(words)), words)
 
     def _shuffle(self, instr: Instr) -> None:
         effect, value, dst = instr.op.effect, instr.srcs[0], instr.dst
@@ -216,8 +163,7 @@ class Accesses(Emission):
             self._collect(into, [0], 1)
 
 
-def _kind(ty: Ty) -> str:
-    """The runtime's name of a texel's register type."""
-    if not ty.half:
-        return "f32"
-    return "f16" if ty is Ty.F16 else "i16"
+def operation(instr: Instr, effect: Atomic) -> int:
+    """The runtime's number of an atomic's operation."""
+    name = effect.operation
+    return ATOMICS.index(f"u{name}" if name in ("min", "max") and not instr.type.signed else name)

@@ -11,7 +11,7 @@ from pytest_qcom.isa.instruction import (
 from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, Ty
 from pytest_qcom.isa.semantics import evaluate
 from pytest_qcom.virtual.executor.emission import Emission
-from pytest_qcom.virtual.executor.layout import CHUNK, Header
+from pytest_qcom.virtual.executor.layout import CHUNK, Header, shared_offset
 from pytest_qcom.virtual.executor.llvm_builder import Value, vector
 
 _FILE = 192  # scalars of a register file
@@ -95,6 +95,24 @@ class Arithmetic(Emission):
         arguments = [("ptr", self._at(at)) for at in (offset, file, Header.ADDRESS)]
         numbers = [("i32", str(n)) for n in (operand.value + element, _FILE, index)]
         self._checked(f"{way}_{16 if half else 32}", *arguments, *numbers)
+
+    def _active_mask(self, index: int, instr: Instr) -> None:
+        """The active fibers as bits, 32 a register; words beyond the wave are zero."""
+        if instr.dst is None or instr.dst.kind is Kind.REL_GPR:
+            self._unsupported(index)
+            return
+        for element in range(access.elements(instr)):
+            number, inside = access.destination(instr, element).value, 32 * element < self.layout.wave
+            offset = Header.ACTIVE + 4 * element
+            if FIRST_SHARED <= number < ADDRESS:
+                self._close()
+                pointer = self._at(offset)
+                scalar = self.builder.emit(f"load i32, ptr {pointer}, align 4") if inside else "0"
+                self._set(shared_offset(number), "i32", scalar)
+            else:
+                segment = self._open()
+                word = segment.scalar(offset) if inside else self.builder.const(Ty.U32, 0)
+                segment.write(number, False, word)
 
     def _fiber_id(self, instr: Instr) -> None:
         assert instr.dst is not None

@@ -57,6 +57,9 @@ class ControlFlow(Emission):
         """A bit a lane: those that take the branch."""
         if kind in (Flow.PREDT, Flow.PREDF):
             return self._predicate(0, int(kind is Flow.PREDT))  # to skip the part
+        if kind is Flow.ELECT:
+            active = self._lanes("active")
+            return self.builder.emit(f"add {self.word} {active}, -1")  # clears the lowest bit of them
         first = self._predicate(instr["comp1"], instr["inv1"])
         if kind is Flow.BRANCH:
             return first

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pytest_qcom.isa import access
 from pytest_qcom.isa.instruction import (
+    ActiveMask,
     Atomic,
     Barrier,
     FiberId,
@@ -26,7 +27,7 @@ from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, Ty
 
 HALF = 256
 _ALL = (1 << 512) - 1
-CONDITIONAL = (Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.PREDT, Flow.PREDF)
+CONDITIONAL = (Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ELECT, Flow.PREDT, Flow.PREDF)
 """What may send the fibers of a wave different ways."""
 
 _WHOLE_WAVE = (Flow.ANY, Flow.ALL)
@@ -141,6 +142,8 @@ def diverges(instrs: tuple[Instr, ...], parts: list[Block], entry: int, merged: 
         return False
     if any(instr.dst is not None and instr.dst.kind is Kind.REL_GPR for instr in instrs):
         return True
+    if any(flow(instrs[index]) is Flow.ELECT for index in branches):
+        return True
 
     def step(instr: Instr, uniform: int) -> int:
         written = writes(instr, merged)
@@ -173,7 +176,7 @@ def _same_in_all(instr: Instr) -> bool:
     effect = instr.op.effect
     if isinstance(effect, Load):
         return effect.space is not Space.PRIVATE
-    return not isinstance(effect, Atomic | Shuffle | FiberId)
+    return not isinstance(effect, Atomic | Shuffle | FiberId | ActiveMask)
 
 
 def flushed_halves(instrs: tuple[Instr, ...], parts: list[Block], entry: int) -> dict[int, int]:

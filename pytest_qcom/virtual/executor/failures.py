@@ -11,7 +11,7 @@ from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.text import text
 from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.executor.launch import Launch, Mapped, Workspace
-from pytest_qcom.virtual.executor.layout import Fault, Header, Status
+from pytest_qcom.virtual.executor.layout import Fault, Header, Status, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,16 @@ class _Report:
                 f"{size} bytes at private address {signed} are outside of the {dispatch.private_bytes} bytes "
                 "that the launch declares for a fiber; correct the address or declare more"
             )
-        if record.kind == Fault.IMAGE_SLOT:
+        if record.kind in (Fault.IMAGE_SLOT, Fault.DESCRIPTOR):
+            return self._slot()
+        if record.kind == Fault.UNIFORM_MEMORY:
+            near = self.memory.describe(address)
             return (
-                f"slot {address} is not bound: the launch has {len(dispatch.textures)} textures and "
-                f"{len(dispatch.images)} images; bind it or use another slot"
+                f"{size} bytes of a uniform buffer at {address:#x} are not mapped: {near}; "
+                "correct its descriptor"
             )
+        if record.kind == Fault.ALIGNMENT:
+            return f"an atomic access of {size} bytes at {address:#x} is not aligned to them; align it"
         if record.kind == Fault.IMAGE_MEMORY:
             near = self.memory.describe(address)
             return f"the image at {address:#x} is not mapped as a whole: {near}; correct its descriptor"
@@ -165,6 +170,28 @@ class _Report:
         if record.kind == Fault.BRANCH:
             return "the branch leaves the program; correct its offset"
         return f"{self._reason()}; the virtual A630 does not execute it"
+
+    def _slot(self) -> str:
+        """A slot without what the access wants; the fault's size is the number of the table."""
+        slot, table, dispatch = self.record.address, self.record.size, self.dispatch
+        if self.record.kind == Fault.DESCRIPTOR:
+            what = "texture" if table == Tables.TEXTURES else "image"
+            return (
+                f"the descriptor in slot {slot} is of no {what} that this access could use (mapped, linear, "
+                "for atomics texels of 32 bits); correct it"
+            )
+        if table >= Tables.UNIFORM_SETS or Tables.SETS <= table < Tables.UNIFORMS:
+            base = table - (Tables.UNIFORM_SETS if table >= Tables.UNIFORM_SETS else Tables.SETS)
+            return f"descriptor {slot} of bindless base {base} is not there; point the base to as many"
+        if table == Tables.UNIFORMS:
+            return (
+                f"slot {slot} is not bound: the launch has {len(dispatch.uniforms)} uniform buffers; "
+                "bind it or use another slot"
+            )
+        return (
+            f"slot {slot} is not bound: the launch has {len(dispatch.textures)} textures and "
+            f"{len(dispatch.images)} images; bind it or use another slot"
+        )
 
     def _reason(self) -> str:
         effect = Program.decode(self.dispatch.code).instrs[self.record.pc].op.effect

@@ -1,13 +1,11 @@
-"""The runtime's image accesses: texels by integer coordinates, converted between format and register type.
+"""The runtime's accesses of images in fixed slots by x and y, of all lanes at once where they are neighbours.
 
-Outside an image a read gives zeros and a write is dropped (``ISAMMODE_GL`` and clamp-to-border with a zero
-border agree for reads; Mesa, ``a6xx_isam_mode``). A texel read as f16 is flushed like any f16 result
-[undocumented]; read as f32 it is exact. Stores convert to nearest even [undocumented].
+A texel read as f16 is flushed like any f16 result [undocumented]; read as f32 it is exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
 from typing import Any
 
 from llvmlite import ir
@@ -17,7 +15,6 @@ from pytest_qcom.virtual.executor.irgen import (
     FLOAT,
     HALF,
     I1,
-    I8,
     I16,
     I32,
     I64,
@@ -28,171 +25,22 @@ from pytest_qcom.virtual.executor.irgen import (
     i64,
 )
 from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Status, TextureRecord, field
+from pytest_qcom.virtual.executor.texel_ops import QUAD, ZERO, inside
 
 KINDS = {"f32": (FLOAT, 32), "f16": (HALF, 16), "i16": (I16, 16), "u16": (I16, 16)}
 """Register types of texels by name: ``f32`` stands for every 32-bit type, and in reads ``i16`` for both
 integer ones; in stores it is extended with its sign, ``u16`` with zeros."""
 
-_QUAD = ir.VectorType(I32, 4)
-_FLOATS = ir.VectorType(FLOAT, 4)
-_ZERO = ir.Constant(_QUAD, [0] * 4)
-_BYTES = (Format.RGBA8_UNORM, Format.RGBA8_SNORM, Format.RGBA8_UINT, Format.RGBA8_SINT)
-_SIGNED = (Format.RGBA8_SNORM, Format.RGBA8_SINT)
 _WORDS = (Format.RGBA32_FLOAT, Format.RGBA32_UINT, Format.RGBA32_SINT)
-
-
-def texel_bytes(form: Format) -> int:
-    """Bytes of a texel in memory."""
-    return 4 if form in _BYTES else 16 if form in _WORDS else 8
 
 
 def emit(module: Any, wave: int) -> None:
     """Adds the image functions for waves of ``wave`` fibers to ``module``."""
-    _texel(module)
-    _store_texel(module)
     for kind in KINDS:
         if kind != "u16":
             _read(module, wave, f"isam_{kind}", "texture", kind)
             _read(module, wave, f"ldib_{kind}", "image", kind)
         _write(module, wave, kind)
-
-
-def _switch(
-    f: Function, form: Any, cases: dict[Format, Callable[[], None]], default: Callable[[], None]
-) -> None:
-    """Branches on a texel format. Every case returns."""
-    other = f.function.append_basic_block("other")
-    switch = f.b.switch(form, other)
-    for value, body in cases.items():
-        block = f.function.append_basic_block(value.name)
-        switch.add_case(i32(value.value), block)
-        f.b.position_at_end(block)
-        body()
-    f.b.position_at_end(other)
-    default()
-
-
-def _address(f: Function, record: Any, x: Any, y: Any, size: Any) -> Any:
-    """The address of texel (x, y), both i32 and inside the image."""
-    pitch = f.load(I64, record, field(TextureRecord, "pitch"), 8)
-    base = f.load(I64, record, field(TextureRecord, "address"), 8)
-    row = f.b.mul(f.b.zext(y, I64), pitch)
-    return f.b.inttoptr(f.b.add(base, f.b.add(row, f.b.mul(f.b.zext(x, I64), size))), PTR)
-
-
-def _inside(f: Function, record: Any, x: Any, y: Any) -> Any:
-    width = f.load(I32, record, field(TextureRecord, "width"), 4)
-    height = f.load(I32, record, field(TextureRecord, "height"), 4)
-    return f.b.and_(f.b.icmp_unsigned("<", x, width), f.b.icmp_unsigned("<", y, height))
-
-
-def _texel(module: Any) -> None:
-    """texel(record, x, y): four components, floats as f32 bits, integers extended to 32 bits."""
-    f = Function(module, "texel", _QUAD, [PTR, I32, I32])
-    record, x, y = f.args
-    b = f.b
-    with f.when(b.not_(_inside(f, record, x, y))):
-        b.ret(_ZERO)
-
-    def number(value: Any) -> Any:
-        return b.bitcast(value, _QUAD)
-
-    def give(form: Format) -> Callable[[], None]:
-        def body() -> None:
-            pointer = _address(f, record, x, y, i64(texel_bytes(form)))
-            if form in _WORDS:
-                value = f.load(_QUAD, pointer)
-            elif form is Format.RGBA16_FLOAT:
-                value = number(b.fpext(f.load(ir.VectorType(HALF, 4), pointer), _FLOATS))
-            else:
-                raw = f.load(ir.VectorType(I8, 4), pointer)
-                value = b.sext(raw, _QUAD) if form in _SIGNED else b.zext(raw, _QUAD)
-                if form is Format.RGBA8_UNORM:
-                    value = number(b.fdiv(b.uitofp(value, _FLOATS), _floats(255.0)))
-                elif form is Format.RGBA8_SNORM:
-                    scaled = b.fdiv(b.sitofp(value, _FLOATS), _floats(127.0))
-                    low = b.fcmp_ordered("<", scaled, _floats(-1.0))
-                    value = number(b.select(low, _floats(-1.0), scaled))
-            integers = (Format.RGBA8_UINT, Format.RGBA8_SINT, Format.RGBA32_UINT, Format.RGBA32_SINT)
-            one = 1 if form in integers else 0x3F800000
-            b.ret(_swizzled(f, record, value, one))
-
-        return body
-
-    _switch(
-        f,
-        f.load(I32, record, field(TextureRecord, "format"), 4),
-        {c: give(c) for c in Format},
-        lambda: b.ret(_ZERO),
-    )
-    f.finish()
-
-
-def _floats(value: float) -> Any:
-    return ir.Constant(_FLOATS, [value] * 4)
-
-
-def _swizzled(f: Function, record: Any, value: Any, one: int) -> Any:
-    """``value`` as the descriptor's swizzle wants it: 0 to 3 a component, 4 zero, 5 one."""
-    b = f.b
-    slot = f.local(ir.ArrayType(I32, 6), align=16)
-    f.store(value, slot, 0, 16)
-    f.store(i32(0), slot, 16, 4)
-    f.store(i32(one), slot, 20, 4)
-    result = value
-    for component in range(4):
-        pick = f.load(I32, record, field(TextureRecord, "swizzle") + 4 * component, 4)
-        element = f.load(I32, slot, b.mul(b.zext(pick, I64), i64(4)), 4)
-        result = b.insert_element(result, element, i32(component))
-    return result
-
-
-def _store_texel(module: Any) -> None:
-    """store_texel(record, x, y, value): the inverse of texel, without swizzle."""
-    f = Function(module, "store_texel", VOID, [PTR, I32, I32, _QUAD])
-    record, x, y, value = f.args
-    b = f.b
-    with f.when(b.not_(_inside(f, record, x, y))):
-        b.ret_void()
-
-    def put(form: Format) -> Callable[[], None]:
-        def body() -> None:
-            pointer = _address(f, record, x, y, i64(texel_bytes(form)))
-            f.store(_packed(f, form, value), pointer)
-            b.ret_void()
-
-        return body
-
-    _switch(
-        f, f.load(I32, record, field(TextureRecord, "format"), 4), {c: put(c) for c in Format}, b.ret_void
-    )
-    f.finish()
-
-
-def _packed(f: Function, form: Format, value: Any) -> Any:
-    """Register values in the form that memory holds."""
-    b = f.b
-    if form in _WORDS:
-        return value
-    numbers = b.bitcast(value, _FLOATS)
-    if form is Format.RGBA16_FLOAT:
-        return b.fptrunc(numbers, ir.VectorType(HALF, 4))
-    if form in (Format.RGBA8_UNORM, Format.RGBA8_SNORM):
-        scale, low = (255.0, 0.0) if form is Format.RGBA8_UNORM else (127.0, -1.0)
-        above = b.fcmp_ordered(">", numbers, _floats(low))  # false for NaN, which becomes the lower bound
-        numbers = b.select(above, numbers, _floats(low))
-        numbers = b.select(b.fcmp_ordered("<", numbers, _floats(1.0)), numbers, _floats(1.0))
-        rounded = f.call("llvm.roundeven.v4f32", _FLOATS, [b.fmul(numbers, _floats(scale))])
-        value = b.fptosi(rounded, _QUAD)
-    else:
-        signed = form is Format.RGBA8_SINT
-        for bound, relation in ((-128 if signed else 0, "<"), (127 if signed else 255, ">")):
-            limit = ir.Constant(_QUAD, [bound] * 4)
-            if signed:
-                value = b.select(b.icmp_signed(relation, value, limit), limit, value)
-            elif relation == ">":
-                value = b.select(b.icmp_unsigned(relation, value, limit), limit, value)
-    return b.trunc(value, ir.VectorType(I8, 4))
 
 
 class _Access:
@@ -211,7 +59,7 @@ class _Access:
             f.call("record", VOID, [self.w, i32(Fault.IMAGE_SLOT), self.pc, i32(0), index, i32(0)])
             f.b.ret(i32(Status.FAULT))
         records = f.load(PTR, job, field(Job, f"{table}s"), 8)
-        self.record = f.at(records, f.b.mul(index, i64(64)))
+        self.record = f.at(records, f.b.mul(index, i64(ctypes.sizeof(TextureRecord))))
         self.mapped = f.b.icmp_signed("!=", self._int("mapped"), i32(0))
 
     def _int(self, name: str) -> Any:
@@ -224,7 +72,7 @@ class _Access:
     def check(self, lane: Any, x: Any, y: Any) -> None:
         """Records a fault when the texel is part of the image but the image is not mapped."""
         f = self.f
-        bad = f.b.and_(f.b.not_(self.mapped), _inside(f, self.record, x, y))
+        bad = f.b.and_(f.b.not_(self.mapped), inside(f, self.record, x, y))
         with f.when(bad):
             base = f.load(I64, self.record, field(TextureRecord, "address"), 8)
             lane32 = f.b.trunc(lane, I32)
@@ -254,24 +102,23 @@ def _read(module: Any, wave: int, name: str, table: str, kind: str) -> None:
             lane = b.add(bit, first)
             x, y = a.coordinates(lane)
             a.check(lane, x, y)
-            texel = f.call("texel", _QUAD, [a.record, x, y])
+            texel = f.call("texel", QUAD, [a.record, x, y, i32(0)])
             for component in range(4):
                 wanted = b.icmp_signed("!=", b.and_(a.components, i32(1 << component)), i32(0))
                 with f.when(wanted):
-                    value = _narrowed(a, b.extract_element(texel, i32(component)))
+                    value = narrowed(f, a.kind, b.extract_element(texel, i32(component)))
                     f.store(value, a.cell(component, lane), 0, a.step)
     b.ret(i32(0))
     f.finish()
 
 
-def _narrowed(a: _Access, bits: Any) -> Any:
+def narrowed(f: Function, kind: str, bits: Any) -> Any:
     """A component, 32 bits as texel gives them, in the register's type."""
-    b = a.f.b
-    if a.kind == "f32":
+    if kind == "f32":
         return bits
-    if a.kind == "i16":
-        return b.trunc(bits, I16)
-    return _flushed(a.f, b.bitcast(b.fptrunc(b.bitcast(bits, FLOAT), HALF), I16))
+    if kind == "i16":
+        return f.b.trunc(bits, I16)
+    return _flushed(f, f.b.bitcast(f.b.fptrunc(f.b.bitcast(bits, FLOAT), HALF), I16))
 
 
 def _flushed(f: Function, bits: Any) -> Any:
@@ -305,7 +152,7 @@ def _quick_read(a: _Access, first: Any, done: Any, before: _Before) -> None:
     row = all_equal(ys, f.broadcast(y0, CHUNK))
     same, line = all_equal(xs, first_x), all_equal(xs, b.add(first_x, iota))
     last = b.add(x0, b.select(same, i32(0), i32(CHUNK - 1)))
-    valid = b.and_(_inside(f, a.record, x0, y0), b.icmp_unsigned("<", last, a._int("width")))
+    valid = b.and_(inside(f, a.record, x0, y0), b.icmp_unsigned("<", last, a._int("width")))
     valid = b.and_(valid, b.icmp_unsigned("<=", x0, last))
     good = b.and_(b.and_(row, valid), b.or_(same, line))
     with f.when(good):
@@ -320,7 +167,8 @@ def _quick_read(a: _Access, first: Any, done: Any, before: _Before) -> None:
                     if (layout is I32 and a.kind != "f32") or (layout is I16 and a.kind == "i16"):
                         continue
                     with f.when(_holds(a, layout)):
-                        pointer = _address(f, a.record, x0, y0, i64(layout.width // 2))
+                        place = f.call("place", I64, [a.record, x0, y0, i32(0)])
+                        pointer = b.inttoptr(place, PTR)
                         _fetch(a, first, pointer, layout, same)
                         b.store(ir.Constant(I1, 1), done)
                         seen = {"x": x0, "y": y0, "same": b.zext(same, I32), "first": b.trunc(first, I32)}
@@ -413,22 +261,22 @@ def _write(module: Any, wave: int, kind: str) -> None:
             lane = b.add(bit, first)
             x, y = a.coordinates(lane)
             a.check(lane, x, y)
-            texel: Any = _ZERO
+            texel: Any = ZERO
             for component in range(4):
                 slot = f.local(I32, i32(0))
                 with f.when(b.icmp_signed(">", a.components, i32(component))):
                     raw = f.load(ir.IntType(8 * a.step), a.cell(component, lane), 0, a.step)
-                    b.store(_widened(a, raw), slot)
+                    b.store(widened(f, a.kind, raw), slot)
                 texel = b.insert_element(texel, f.get(slot, I32), i32(component))
-            f.call("store_texel", VOID, [a.record, x, y, texel])
+            f.call("store_texel", VOID, [a.record, x, y, i32(0), texel])
     b.ret(i32(0))
     f.finish()
 
 
-def _widened(a: _Access, raw: Any) -> Any:
-    b = a.f.b
-    if a.kind == "f32":
+def widened(f: Function, kind: str, raw: Any) -> Any:
+    """A register's component as the 32 bits that ``store_texel`` takes."""
+    if kind == "f32":
         return raw
-    if a.kind in ("i16", "u16"):
-        return b.sext(raw, I32) if a.kind == "i16" else b.zext(raw, I32)
-    return b.bitcast(b.fpext(b.bitcast(raw, HALF), FLOAT), I32)
+    if kind in ("i16", "u16"):
+        return f.b.sext(raw, I32) if kind == "i16" else f.b.zext(raw, I32)
+    return f.b.bitcast(f.b.fpext(f.b.bitcast(raw, HALF), FLOAT), I32)

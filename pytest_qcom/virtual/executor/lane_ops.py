@@ -1,4 +1,4 @@
-"""The runtime's operations between lanes and on single words: shuffles, atomics, relative registers."""
+"""The runtime's operations between lanes: shuffles, relative registers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Statu
 SHUFFLES = ("xor", "up", "down", "rup", "rdown", "quad_brcst", "quad_horiz", "quad_vert", "quad_diag")
 """Modes of a shuffle, by the number that the runtime knows them by."""
 
-ATOMICS = ("add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "umin", "umax", "and", "or", "xor")
-"""Atomic operations, by the number that the runtime knows them by; ``min`` and ``max`` are signed."""
-
 
 def emit(module: Any, wave: int) -> None:
     """Adds the lane functions for waves of ``wave`` fibers to ``module``."""
@@ -23,11 +20,9 @@ def emit(module: Any, wave: int) -> None:
         _relative(module, wave, bits, store=False)
         _relative(module, wave, bits, store=True)
         _constant(module, wave, bits)
-    for space in ("global", "local"):
-        _atomic(module, wave, space)
 
 
-def _each(f: Function, w: Any, wave: int, body: Any) -> None:
+def each(f: Function, w: Any, wave: int, body: Any) -> None:
     """Runs ``body(lane)`` for the active lanes, ascending."""
     with f.loop(wave // CHUNK) as chunk:
         mask = f.load(I32, w, f.b.add(f.b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
@@ -69,7 +64,7 @@ def _shuffle(module: Any, wave: int, bits: int) -> None:
         moved = f.load(element, copy, b.mul(source, i64(bits // 8)), bits // 8)
         f.store(moved, dst, b.mul(lane, i64(bits // 8)), bits // 8)
 
-    _each(f, w, wave, move)
+    each(f, w, wave, move)
     b.ret_void()
     f.finish()
 
@@ -98,7 +93,7 @@ def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
         else:
             f.store(f.load(element, file, at, step), row, here, step)
 
-    _each(f, w, wave, move)
+    each(f, w, wave, move)
     b.ret(i32(0))
     f.finish()
 
@@ -122,47 +117,6 @@ def _constant(module: Any, wave: int, bits: int) -> None:
         value = f.load(element, file, b.mul(number, i64(step)), step)
         f.store(value, row, b.mul(lane, i64(step)), step)
 
-    _each(f, w, wave, move)
-    b.ret(i32(0))
-    f.finish()
-
-
-def _atomic(module: Any, wave: int, space: str) -> None:
-    """atomic_*(w, destination row, address row, offset, data row, compare row, operation, pc), on 32 bits."""
-    f = Function(module, f"atomic_{space}", I32, [PTR, PTR, PTR, I64, PTR, PTR, I32, I32])
-    w, dst, row, offset, data, compare, operation, pc = f.args
-    b = f.b
-    out = f.local(ir.ArrayType(I64, wave), align=64)
-    mode = f.call(f"addresses_{space}", I32, [w, row, offset, i64(4), pc, out])
-    with f.when(b.icmp_signed("<", mode, i32(0))):
-        b.ret(i32(Status.FAULT))
-
-    def change(lane: Any) -> None:
-        at = b.mul(lane, i64(4))
-        pointer = b.inttoptr(f.load(I64, out, b.mul(lane, i64(8)), 8), PTR)
-        value, expected = f.load(I32, data, at, 4), f.load(I32, compare, at, 4)
-        old = f.local(I32, i32(0))
-        done = f.function.append_basic_block("changed")
-        default = f.function.append_basic_block("unknown")
-        switch = b.switch(operation, default)
-        for number, name in enumerate(ATOMICS):
-            block = f.function.append_basic_block(name)
-            switch.add_case(i32(number), block)
-            b.position_at_end(block)
-            if name == "cmpxchg":
-                pair = b.cmpxchg(pointer, expected, value, "monotonic", "monotonic")
-                b.store(b.extract_value(pair, 0), old)
-            elif name in ("inc", "dec"):
-                operation_name = "add" if name == "inc" else "sub"
-                b.store(b.atomic_rmw(operation_name, pointer, i32(1), "monotonic"), old)
-            else:
-                b.store(b.atomic_rmw(name, pointer, value, "monotonic"), old)
-            b.branch(done)
-        b.position_at_end(default)
-        b.branch(done)
-        b.position_at_end(done)
-        f.store(f.get(old, I32), dst, at, 4)
-
-    _each(f, w, wave, change)
+    each(f, w, wave, move)
     b.ret(i32(0))
     f.finish()

@@ -11,10 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED
-from pytest_qcom.virtual.dispatch import Dispatch, Execution, Image
-from pytest_qcom.virtual.executor.image_ops import texel_bytes
+from pytest_qcom.virtual.dispatch import Dispatch, Execution, Image, Uniforms
 from pytest_qcom.virtual.executor.kernels import Compiled
-from pytest_qcom.virtual.executor.layout import Arena, Header, Job, TextureRecord, shared_offset
+from pytest_qcom.virtual.executor.layout import (
+    Arena,
+    Header,
+    Job,
+    Table,
+    Tables,
+    TextureRecord,
+    UniformRecord,
+    shared_offset,
+)
 
 _CONSTANTS = 512 * 16 + 64  # bytes that a constant operand can reach with its repeats
 _SMALL = 2048  # waves times instructions below which a second thread costs more than it gives
@@ -49,16 +57,24 @@ def _geometry(local: tuple[int, int, int], wave: int) -> tuple[int, NDArray[np.i
     return waves, ids, masks
 
 
-def _records(images: tuple[Image, ...], ranges: NDArray[np.uint64]) -> Any:
+def _records(images: tuple[Image | None, ...], ranges: NDArray[np.uint64]) -> Any:
     table = (TextureRecord * max(1, len(images)))()
     for record, image in zip(table, images, strict=False):
-        size = (image.height - 1) * image.pitch + image.width * texel_bytes(image.format)
-        record.address, record.pitch = image.address, image.pitch
-        record.width, record.height = image.width, image.height
-        record.format = image.format.value
-        record.mapped = int(size > 0 and _contains(ranges, image.address, size))
+        if image is None:
+            continue
+        record.address, record.pitch, record.layer = image.address, image.pitch, image.layer_pitch
+        record.width, record.height, record.depth = image.width, image.height, image.depth
+        record.format, record.texel = image.format.value, image.format.texel_bytes
+        record.mapped = int(image.size > 0 and _contains(ranges, image.address, image.size))
         record.plain = int(image.swizzle == (0, 1, 2, 3))
         record.swizzle[:] = image.swizzle
+    return table
+
+
+def _uniforms(buffers: tuple[Uniforms, ...]) -> Any:
+    table = (UniformRecord * max(1, len(buffers)))()
+    for record, buffer in zip(table, buffers, strict=False):
+        record.address, record.size = buffer.address, buffer.size
     return table
 
 
@@ -106,6 +122,7 @@ class Launch:
         )
         self.textures = _records(dispatch.textures, ranges)
         self.images = _records(dispatch.images, ranges)
+        self.tables = self._tables(ranges)
         self.kept = (ids, masks, ranges)
         self.job = job = Job()
         job.kernel = kernel.address
@@ -113,6 +130,7 @@ class Launch:
         job.constant_bytes = len(self.constants)
         job.textures, job.texture_count = ctypes.addressof(self.textures), len(dispatch.textures)
         job.images, job.image_count = ctypes.addressof(self.images), len(dispatch.images)
+        job.tables = ctypes.addressof(self.tables)
         job.ranges, job.range_count = ranges.ctypes.data, len(ranges)
         job.masks, job.local_ids = masks.ctypes.data, ids.ctypes.data
         groups = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
@@ -126,6 +144,25 @@ class Launch:
         job.limit, job.total = limit, total
         job.local_x, job.local_y, job.local_z = dispatch.local_size
         self._system_values()
+
+    def _tables(self, ranges: NDArray[np.uint64]) -> Any:
+        """All that is bound, by the numbers of :class:`~.layout.Tables`."""
+        dispatch, tables = self.dispatch, (Table * Tables.COUNT)()
+        self.bound: list[Any] = []  # keeps the records alive
+
+        def fill(number: int, records: Any, count: int) -> None:
+            self.bound.append(records)
+            tables[number].records, tables[number].count = ctypes.addressof(records), count
+
+        fill(Tables.TEXTURES, self.textures, len(dispatch.textures))
+        fill(Tables.IMAGES, self.images, len(dispatch.images))
+        if dispatch.uniforms:
+            fill(Tables.UNIFORMS, _uniforms(dispatch.uniforms), len(dispatch.uniforms))
+        for index, found in enumerate(dispatch.sets):
+            if found is not None:
+                fill(Tables.SETS + index, _records(found.images, ranges), len(found.images))
+                fill(Tables.UNIFORM_SETS + index, _uniforms(found.uniforms), len(found.uniforms))
+        return tables
 
     def _system_values(self) -> None:
         dispatch, job = self.dispatch, self.job

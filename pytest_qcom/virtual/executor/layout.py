@@ -90,6 +90,9 @@ class Fault:
     RELATIVE = 12  # a register-relative operand outside the file
     FOOTPRINT = 13  # a write to a register that the launch does not declare (late results only)
     LACKING = 14  # an instruction at which this chip hangs (late results only)
+    DESCRIPTOR = 16  # a slot that holds something else
+    UNIFORM_MEMORY = 17
+    ALIGNMENT = 18  # an atomic access across words
     TOTAL = 15  # the launch as a whole used up its budget; no single wave's
 
 
@@ -141,7 +144,7 @@ def shared_offset(num: int) -> int:
 
 
 class TextureRecord(ctypes.Structure):
-    """An image as generated code sees it: 64 bytes."""
+    """An image as generated code sees it."""
 
     _fields_ = (
         ("address", ctypes.c_uint64),
@@ -151,10 +154,38 @@ class TextureRecord(ctypes.Structure):
         ("format", ctypes.c_int32),
         ("mapped", ctypes.c_int32),  # 1 if all of it lies in mapped memory
         ("plain", ctypes.c_int32),  # 1 if the swizzle is xyzw
-        ("pad", ctypes.c_int32),
+        ("depth", ctypes.c_int32),  # 0: no image
         ("swizzle", ctypes.c_int32 * 4),
-        ("tail", ctypes.c_int64),
+        ("layer", ctypes.c_int64),  # bytes between layers
+        ("texel", ctypes.c_int64),  # bytes of one
     )
+
+
+class UniformRecord(ctypes.Structure):
+    """A uniform buffer as generated code sees it."""
+
+    _fields_ = (("address", ctypes.c_uint64), ("size", ctypes.c_int64))
+
+
+class Table(ctypes.Structure):
+    """Records of what is bound: images or uniform buffers."""
+
+    _fields_ = (("records", ctypes.c_void_p), ("count", ctypes.c_int64))
+
+
+SETS_COUNT = 5
+"""Bindless bases of a launch (Mesa, ``SP_CS_BINDLESS_BASE``)."""
+
+
+class Tables:
+    """Numbers of a job's tables: bound ones, then those of the bindless sets."""
+
+    TEXTURES = 0
+    IMAGES = 1
+    SETS = 2
+    UNIFORMS = SETS + SETS_COUNT
+    UNIFORM_SETS = UNIFORMS + 1
+    COUNT = UNIFORM_SETS + SETS_COUNT
 
 
 class Job(ctypes.Structure):
@@ -168,6 +199,7 @@ class Job(ctypes.Structure):
         ("texture_count", ctypes.c_int64),
         ("images", ctypes.c_void_p),
         ("image_count", ctypes.c_int64),
+        ("tables", ctypes.c_void_p),  # by the numbers of Tables
         ("ranges", ctypes.c_void_p),
         ("range_count", ctypes.c_int64),
         ("next_group", ctypes.c_int64),

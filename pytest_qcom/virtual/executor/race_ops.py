@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.virtual.dispatch import Format
-from pytest_qcom.virtual.executor.irgen import I32, I64, PTR, VOID, Function, i32, i64
-from pytest_qcom.virtual.executor.layout import CHUNK, Header, Job, Status, TextureRecord, field
+from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, VOID, Function, i32, i64
+from pytest_qcom.virtual.executor.lane_ops import each
+from pytest_qcom.virtual.executor.layout import (
+    CHUNK,
+    Header,
+    Job,
+    Status,
+    TextureRecord,
+    UniformRecord,
+    field,
+)
 
 READ, WRITE, ATOMIC = 0, 1, 2
 SLOTS = ("wrote", "read", "read", "changed", "changed")
@@ -28,6 +37,8 @@ def emit(module: Any, wave: int) -> None:
     _watch_global(module, wave)
     _watch_image(module, wave, "texture")
     _watch_image(module, wave, "image")
+    _watch_surface(module, wave)
+    _watch_uniforms(module, wave)
 
 
 def _raced(module: Any) -> None:
@@ -143,17 +154,15 @@ def _watch_image(module: Any, wave: int, table: str) -> None:
     index = b.zext(slot, I64)
     with f.when(b.icmp_unsigned(">=", index, f.load(I64, job, field(Job, f"{table}_count"), 8))):
         b.ret(i32(0))
-    record = f.at(f.load(PTR, job, field(Job, f"{table}s"), 8), b.mul(index, i64(64)))
+    step = i64(ctypes.sizeof(TextureRecord))
+    record = f.at(f.load(PTR, job, field(Job, f"{table}s"), 8), b.mul(index, step))
 
     def get(name: str, ty: Any = I32) -> Any:
         return f.load(ty, record, field(TextureRecord, name), ty.width // 8)
 
     with f.when(b.icmp_signed("==", get("mapped"), i32(0))):
         b.ret(i32(0))
-    size = i64(16)
-    for form in Format:
-        bytes_ = 4 if form.name.startswith("RGBA8") else 8 if "16" in form.name else 16
-        size = b.select(b.icmp_signed("==", get("format"), i32(form.value)), i64(bytes_), size)
+    size = get("texel", I64)
     with f.loop(wave // CHUNK) as chunk:
         mask = f.load(I32, w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
         with f.lanes(mask) as bit:
@@ -166,3 +175,64 @@ def _watch_image(module: Any, wave: int, table: str) -> None:
                 f.call("note", VOID, [w, place, size, kind, pc])
     b.ret(i32(0))
     f.finish()
+
+
+def _noted(f: Function, w: Any, address: Any, size: Any, kind: Any, pc: Any) -> None:
+    """Notes an access unless it is outside (address 0) or not mapped, which the access itself reports."""
+    with f.when(f.b.icmp_signed("!=", address, i64(0))):
+        mapped = f.call("search", I1, [w, address, size])
+        with f.when(mapped):
+            f.call("note", VOID, [w, address, size, kind, pc])
+
+
+def _each_record(f: Function, wave: int, w: Any, slots: Any, table: Any, pc: Any, body: Any) -> None:
+    """``body(lane, record)`` for active lanes; ends at a slot that is not bound."""
+
+    def lane(number: Any) -> None:
+        slot = f.load(I32, slots, f.b.mul(number, i64(4)), 4)
+        record = f.call("find", PTR, [w, table, slot, f.b.trunc(number, I32), pc])
+        with f.when(f.b.icmp_unsigned("==", f.b.ptrtoint(record, I64), i64(0))):
+            f.b.ret(i32(0))
+        body(number, record)
+
+    each(f, w, wave, lane)
+    f.b.ret(i32(0))
+    f.finish()
+
+
+def _watch_surface(module: Any, wave: int) -> None:
+    """watch_surface(w, x, y, z, slots, table, unit, words, kind, pc): unit: bytes a word, 0 a texel."""
+    f = Function(module, "watch_surface", I32, [PTR, PTR, PTR, PTR, PTR, I32, I64, I64, I32, I32])
+    w, *rows, slots, table, unit, words, kind, pc = f.args
+    b = f.b
+    typed = b.icmp_signed("==", unit, i64(0))
+
+    def note(lane: Any, record: Any) -> None:
+        x, y, z = (f.load(I32, row, b.mul(lane, i64(4)), 4) for row in rows)
+        texel = f.load(I64, record, field(TextureRecord, "texel"), 8)
+        with f.loop(words) as word:
+            at = b.add(x, b.trunc(word, I32))
+            address = f.call("texel_address", I64, [record, at, y, z, unit])
+            _noted(f, w, address, b.select(typed, texel, unit), kind, pc)
+
+    _each_record(f, wave, w, slots, table, pc, note)
+
+
+def _watch_uniforms(module: Any, wave: int) -> None:
+    """watch_uniforms(w, x, slots, table, component, components, pc)."""
+    f = Function(module, "watch_uniforms", I32, [PTR, PTR, PTR, I32, I32, I32, I32])
+    w, row, slots, table, component, components, pc = f.args
+    b = f.b
+
+    def note(lane: Any, record: Any) -> None:
+        x = b.zext(f.load(I32, row, b.mul(lane, i64(4)), 4), I64)
+        base = f.load(I64, record, field(UniformRecord, "address"), 8)
+        size = f.load(I64, record, field(UniformRecord, "size"), 8)
+        first = b.add(b.mul(x, i64(4)), b.zext(component, I64))
+        with f.loop(b.zext(components, I64)) as word:
+            start = b.mul(b.add(first, word), i64(4))
+            inside = b.icmp_unsigned("<", start, size)
+            address = b.select(inside, b.add(base, start), i64(0))
+            _noted(f, w, address, i64(4), i32(READ), pc)
+
+    _each_record(f, wave, w, slots, table, pc, note)

@@ -16,8 +16,9 @@ import mmap
 import numpy as np
 
 from pytest_qcom.errors import RaceError
-from pytest_qcom.isa.instruction import Atomic, Instr, Load, Space, Store
+from pytest_qcom.isa.instruction import Load, Space, Store
 from pytest_qcom.isa.program import Program
+from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.executor.failures import group_of, instruction
 from pytest_qcom.virtual.executor.launch import Launch, Mapped
 from pytest_qcom.virtual.executor.race_ops import ENTRY, PC_BITS, SLOTS
@@ -30,7 +31,7 @@ class Watch:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        shift = _unit(Program.decode(launch.dispatch.code).instrs).bit_length() - 1
+        shift = _unit(launch.dispatch).bit_length() - 1
         ranges = launch.kept[2]
         sizes = [((int(end) - int(start)) >> shift) + 2 for start, end in ranges]
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -66,11 +67,16 @@ def _split(word: int) -> tuple[int, int]:
     return (word >> PC_BITS) - 1, word & (1 << PC_BITS) - 1
 
 
-def _unit(instrs: tuple[Instr, ...]) -> int:
+def _unit(dispatch: Dispatch) -> int:
     """Bytes of the smallest type that a program accesses in global memory or images, at most 4."""
     least = 4
-    for instr in instrs:
+    for instr in Program.decode(dispatch.code).instrs:
         effect = instr.op.effect
-        if isinstance(effect, Load | Store | Atomic) and effect.space is Space.GLOBAL:
+        if not isinstance(effect, Load | Store):
+            continue  # atomics change words of four or eight bytes, textures are only read
+        if effect.space in (Space.GLOBAL, Space.IMAGE) and not instr.get("typed"):
             least = min(least, instr.type.bits // 8)
+        elif effect.space is Space.IMAGE:
+            bound = (*dispatch.images, *(image for found in dispatch.sets if found for image in found.images))
+            least = min([least, *(image.format.texel_bytes for image in bound if image)])
     return least

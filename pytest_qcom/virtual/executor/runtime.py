@@ -10,7 +10,17 @@ from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.virtual.executor import image_ops, lane_ops, memory_ops, race_ops, scheduler, sfu
+from pytest_qcom.virtual.executor import (
+    atomic_ops,
+    image_ops,
+    lane_ops,
+    memory_ops,
+    race_ops,
+    scheduler,
+    sfu,
+    surface_ops,
+    texel_ops,
+)
 from pytest_qcom.virtual.executor.cache import ObjectCache
 from pytest_qcom.virtual.executor.target import Compiler, Effort, Host
 
@@ -22,6 +32,13 @@ _PRIVATE = {
     "run_group",
     "system",
     "texel",
+    "decode",
+    "place",
+    "find",
+    "word_address",
+    "texel_address",
+    "change_32",
+    "change_64",
     "store_texel",
     "record",
     "raced",
@@ -49,7 +66,10 @@ def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
     module = ir.Module(f"qcom_runtime_{wave}")
     memory_ops.emit(module, wave)
     lane_ops.emit(module, wave)
+    atomic_ops.emit(module, wave)
+    texel_ops.emit(module)
     image_ops.emit(module, wave)
+    surface_ops.emit(module, wave)
     race_ops.emit(module, wave)
     scheduler.emit(module, wave, host.flushes)
     names = [f.name for f in module.functions if f.blocks and f.name not in _PRIVATE]

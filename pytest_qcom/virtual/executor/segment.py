@@ -224,6 +224,10 @@ class Segment:
         value = self._splat("i16" if size == 2 else "i32", pointer)
         return self.demote(value, ty) if half and self.demoted else value
 
+    def scalar(self, offset: int) -> Value:
+        """The word at ``offset`` of the wave state, in all lanes."""
+        return self._splat("i32", self.builder.emit(f"getelementptr i8, ptr %w, i64 {offset}"))
+
     def demote(self, value: Value, ty: Ty) -> Value:
         """A 32-bit constant as a half one: converted as floats, or truncated [rounding undocumented]."""
         builder = self.builder

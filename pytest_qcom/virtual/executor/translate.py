@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_qcom.isa.instruction import (
+    ActiveMask,
     Atomic,
     Barrier,
     FiberId,
@@ -18,16 +19,17 @@ from pytest_qcom.isa.instruction import (
     Load,
     Sample,
     Shuffle,
+    Size,
     Store,
     Unsupported,
 )
 from pytest_qcom.isa.registers import FIRST_SHARED
 from pytest_qcom.virtual.executor import dataflow
-from pytest_qcom.virtual.executor.accesses import Accesses
 from pytest_qcom.virtual.executor.arithmetic import Arithmetic
 from pytest_qcom.virtual.executor.control import ControlFlow
 from pytest_qcom.virtual.executor.dataflow import HALF, Block
 from pytest_qcom.virtual.executor.layout import Fault, Header, Layout, Status
+from pytest_qcom.virtual.executor.surfaces import Surfaces
 from pytest_qcom.virtual.executor.target import Host
 
 _FILE = 192  # scalars of a register file
@@ -80,7 +82,7 @@ def translate(
     return Translator(instrs, entry, Layout(wave, full, half, merged), demoted, host).module()
 
 
-class Translator(ControlFlow, Arithmetic, Accesses):
+class Translator(ControlFlow, Arithmetic, Surfaces):
     """Blocks and their instructions."""
 
     attributes = '"denormal-fp-math-f32"="preserve-sign,preserve-sign" nounwind'
@@ -175,10 +177,14 @@ class Translator(ControlFlow, Arithmetic, Accesses):
                 self._barrier(index)
         elif isinstance(effect, FiberId):
             self._fiber_id(instr)
+        elif isinstance(effect, ActiveMask):
+            self._active_mask(index, instr)
         elif isinstance(effect, Shuffle):
             self._shuffle(instr)
         elif isinstance(effect, Sample):
             self._sample(index, instr)
+        elif isinstance(effect, Size):
+            self._size(index, instr)
         elif isinstance(effect, Load | Store | Atomic):
             self._memory(index, instr, effect)
 

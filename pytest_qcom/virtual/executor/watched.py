@@ -27,15 +27,33 @@ class _Watched(Translator):
             size = int(rest.partition("_")[0]) // 8 * int(count[1])
             kind = READ if operation[:2] == "ld" else WRITE
             self._watch("global", address, offset, ("i64", str(size)), ("i32", str(kind)), pc)
-        elif name == "atomic_global":
+        elif name.startswith("atomic_global"):
             _, address, offset, *_, pc = arguments
-            self._watch("global", address, offset, ("i64", "4"), ("i32", str(ATOMIC)), pc)
+            size = int(name.rpartition("_")[2]) // 8
+            self._watch("global", address, offset, ("i64", str(size)), ("i32", str(ATOMIC)), pc)
         elif operation in ("isam", "ldib", "stib"):
-            _, x, y, slot, _, pc = arguments
+            _, x, y, place, _, pc = arguments
             kind = WRITE if operation == "stib" else READ
             table = "texture" if operation == "isam" else "image"
-            self._watch(table, x, y, slot, ("i32", str(kind)), pc)
+            self._watch(table, x, y, place, ("i32", str(kind)), pc)
+        elif operation == "surface":
+            self._surface_watch(rest, arguments)
+        elif name == "uniforms":
+            _, x, _, _, slots, number, component, components, pc = arguments
+            self._watch("uniforms", x, slots, number, component, components, pc)
         super()._checked(name, *arguments)
+
+    def _surface_watch(self, what: str, arguments: tuple[tuple[str, str], ...]) -> None:
+        """A function of ``surface_ops``: texels are read, written or changed, words loaded or stored."""
+        _, x, y, z, slots, table, *further, pc = arguments
+        operation, _, bits = what.partition("_")
+        if operation == "size":
+            return
+        kind = {"atomic": ATOMIC, "write": WRITE, "store": WRITE}.get(operation, READ)
+        words = operation in ("load", "store")
+        unit = ("i64", str(int(bits) // 8)) if words else further[-1] if kind == ATOMIC else ("i64", "0")
+        count = ("i64", further[0][1]) if words else ("i64", "1")
+        self._watch("surface", x, y, z, slots, table, unit, count, ("i32", str(kind)), pc)
 
     def _watch(self, space: str, *arguments: tuple[str, str]) -> None:
         super()._checked(f"watch_{space}", *arguments)

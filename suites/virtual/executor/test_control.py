@@ -305,3 +305,77 @@ def test_counts_what_was_issued(executor: Executor) -> None:
     assert execution.waves == 14
     assert execution.instructions == 14 * (1 + 5 * 6 + 1)
     assert execution.issue_cycles == 14 * (1 + 5 * (3 + 4 + 1 + 1 + 6 + 1) + 1)
+
+
+@WAVES
+@pytest.mark.parametrize("lanes", [1, 37, 64])
+def test_the_first_of_the_active_fibers_is_elected(executor: Executor, lanes: int, thread128: bool) -> None:
+    """getone sends all but it elsewhere: once over all fibers, once over those from a third of them on."""
+    text = """
+        mov.u32u32 r1.x, 0
+        getone #others
+        mov.u32u32 r1.x, 1
+    others:
+        (jp)cmps.u.ge p0.x, r0.x, START
+        br !p0.x, #last
+        getone #last
+        add.u r1.x, r1.x, 2
+    last:
+        (jp)nop
+    """
+    start = lanes // 3
+    want = (np.arange(lanes) == 0) + 2 * (np.arange(lanes) == start)
+    found = _outcome(executor, text.replace("START", str(start)), lanes, thread128)
+    assert np.array_equal(found, want)
+
+
+@WAVES
+@pytest.mark.parametrize("lanes", [1, 37, 64])
+def test_a_scan_that_elects_one_fiber_after_the_other(
+    executor: Executor, lanes: int, thread128: bool
+) -> None:
+    """As Mesa expands reductions: the sum so far stands in a shared register."""
+    text = """
+        mul.u24 r2.x, r0.x, r0.x
+        mov.u32u32 r48.y, 0
+    header:
+        getone #footer
+        mov.u32u32 r1.x, r48.y
+        add.u r2.x, r2.x, r1.x
+        mov.u32u32 r48.y, r2.x
+        jump #out
+    footer:
+        (jp)jump #header
+    out:
+        (jp)nop
+    """
+    squares = np.arange(lanes) ** 2
+    found = _outcome(executor, text, lanes, thread128)
+    assert np.array_equal(found, np.cumsum(squares) - squares)
+
+
+@WAVES
+@pytest.mark.parametrize("lanes", [1, 37, 64, 100])
+@pytest.mark.parametrize("register", ["r48.x", "r2.x"])
+def test_masks_of_active_fibers(executor: Executor, register: str, lanes: int, thread128: bool) -> None:
+    """All that are there, then those of one side; beyond the wave there is none."""
+    stem = register.removesuffix(".x")
+    text = f"""
+        movmsk.w128 {register}
+        mov.u32u32 r1.x, {stem}.z
+        movmsk.w64 {register}
+        add.u r1.x, r1.x, {stem}.x
+        add.u r1.x, r1.x, {stem}.y
+        cmps.u.lt p0.x, r0.x, 20
+        br !p0.x, #join
+        movmsk.w32 {register}
+        xor.b r1.x, r1.x, {stem}.x
+    join:
+        (jp)nop
+    """
+    if not thread128:
+        lanes = min(lanes, 64)
+    words = [(1 << min(max(lanes - start, 0), 32)) - 1 for start in (0, 32, 64)]
+    total = (words[0] + words[1] + words[2]) & (1 << 32) - 1
+    want = [total ^ (1 << min(lanes, 20)) - 1 if lane < 20 else total for lane in range(lanes)]
+    assert _outcome(executor, text, lanes, thread128).tolist() == want

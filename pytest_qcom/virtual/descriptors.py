@@ -1,0 +1,203 @@
+"""Descriptors of textures, images and uniform buffers, held against the chip's limits.
+
+Layouts are those of Mesa's ``a6xx.xml`` (``A6XX_TEX_CONST``, ``A6XX_UBO``).
+
+Every function raises LaunchError for what the chip does not allow or nobody knows the hardware's answer to,
+and GpuFault for what is not in mapped memory.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pytest_qcom.chip import A630
+from pytest_qcom.errors import GpuFault, LaunchError
+from pytest_qcom.virtual import registers as regs
+from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Uniforms
+from pytest_qcom.virtual.findings import Finding
+from pytest_qcom.virtual.state import Block, State
+
+_REMEMBERED = 4096  # descriptors whose decoded form is kept
+_2D, _3D, _BUFFER = 1, 3, 4  # a6xx_tex_type
+_BINDLESS_64 = 3  # BINDLESS_DESCRIPTOR_64B
+_MOST_BINDLESS = 4096  # descriptors of a set that are looked at
+
+
+def textures(state: State) -> tuple[Image, ...]:
+    """The textures that a launch reads with isam, by slot."""
+    count = state.field(regs.SP_CS_CONFIG, "NTEX")
+    return _descriptors(state, regs.SP_CS_TEXMEMOBJ_BASE, count, "texture", Block.TEXTURES)
+
+
+def images(state: State) -> tuple[Image, ...]:
+    """The images (UAVs) that it loads and stores, by slot."""
+    # Slots above the loaded ones are left alone: the shader does not use them.
+    count = min(state.field(regs.SP_CS_CONFIG, "NUAV"), state.units(Block.UAVS))
+    return _descriptors(state, regs.SP_CS_UAV_BASE, count, "image", Block.UAVS)
+
+
+def _descriptors(state: State, base: regs.Word, count: int, what: str, block: Block) -> tuple[Image, ...]:
+    if not count:
+        return ()
+    address = state.address(base)
+    load = state.loads.get(block)
+    if load is None or load.address != address:
+        loaded = "none is loaded" if load is None else f"those at {load.address:#x} are loaded"
+        raise LaunchError(
+            f"launch with {what} descriptors at {address:#x} ({base.name}), but {loaded}; "
+            "load them with CP_LOAD_STATE6"
+        )
+    data = state.memory.read(address, count * regs.DESCRIPTOR_BYTES, f"{what} descriptors")
+    words = struct.unpack(f"<{len(data) // 4}I", data)
+    step = regs.DESCRIPTOR_BYTES // 4
+    return tuple(
+        _image(state, words[index * step : (index + 1) * step], f"{what} {index}") for index in range(count)
+    )
+
+
+def _image(state: State, words: tuple[int, ...], what: str) -> Image:
+    """One descriptor, held against what the chip allows, and its memory against what is mapped."""
+    image = state.images.get((what, words))
+    if image is None:
+        if len(state.images) >= _REMEMBERED:
+            state.images.clear()
+        image = state.images[what, words] = _decode_image(state, words, what)
+    state.memory.check(image.address, image.size, f"{what} of {image.width}x{image.height} texels")
+    return image
+
+
+def _decode_image(state: State, words: tuple[int, ...], what: str) -> Image:
+    kind = regs.DESCRIPTOR[2].get(words[2], "TYPE")
+    layout = regs.BUFFER_DESCRIPTOR if kind == _BUFFER else regs.DESCRIPTOR
+    for word, value in zip(layout, words, strict=False):
+        if value & ~word.defined:
+            bits = value & ~word.defined
+            why = f"sets undefined bits {bits:#x}"
+            state.findings.add(Finding(word.name, "undefined", value, value - bits, why, harmless=True))
+
+    def field(index: int, name: str) -> int:
+        return layout[index].get(words[index], name)
+
+    code = field(0, "FMT")
+    try:
+        form = Format(code)
+    except ValueError:
+        first, *_, last = Format
+        raise LaunchError(
+            f"{what} has texel format {code:#x}; the virtual device knows the plain ones of 1, 2 and 4 "
+            f"components, {first.name} {first.value:#x} to {last.name} {last.value:#x}"
+        ) from None
+    if kind not in (_2D, _3D, _BUFFER):
+        raise LaunchError(
+            f"{what} has TYPE {kind}; the virtual device knows {_2D}, {_3D} and {_BUFFER}: linear images of "
+            "two and three dimensions, and buffers"
+        )
+    for name in ("TILE_MODE", "SWAP", "SRGB"):
+        if field(0, name):
+            raise LaunchError(
+                f"{what} has {name} {field(0, name)}; the virtual device knows 0, linear images"
+            )
+    swizzle = (field(0, "SWIZ_X"), field(0, "SWIZ_Y"), field(0, "SWIZ_Z"), field(0, "SWIZ_W"))
+    if what.startswith("image"):
+        swizzle = (0, 1, 2, 3)  # of a UAV the field is not used and stands at 0
+    address = field(4, "BASE_LO") | field(5, "BASE_HI") << 32
+    if kind == _BUFFER:
+        elements = field(1, "WIDTH") | field(1, "HEIGHT") << 15
+        address += field(2, "STARTOFFSETTEXELS") * form.texel_bytes
+        return _check_buffer(Image(address, elements, 1, elements * form.texel_bytes, form, swizzle), what)
+    depth, layer = max(1, field(5, "DEPTH")), field(3, "ARRAY_PITCH")
+    width, height, pitch = field(1, "WIDTH"), field(1, "HEIGHT"), field(2, "PITCH")
+    return _check_image(Image(address, width, height, pitch, form, swizzle, depth, layer), what)
+
+
+def _check_buffer(image: Image, what: str) -> Image:
+    if not image.width:
+        raise LaunchError(f"{what} is a buffer of 0 elements: give its size")
+    if max(image.swizzle) > 5:
+        raise LaunchError(f"{what} with swizzle {image.swizzle}: 0 to 5 exist; correct the descriptor")
+    return image
+
+
+def _check_image(image: Image, what: str) -> Image:
+    limits, texel = A630.images, image.format.texel_bytes
+    title = f"{what} of {image.width}x{image.height} texels"
+    if not 0 < image.width <= limits.side.value or not 0 < image.height <= limits.side.value:
+        raise LaunchError(
+            f"{title}: the A630 allows 1 to {limits.side.value} texels a side; split or reshape the image"
+        )
+    align = limits.pitch_align.value
+    if image.pitch % align:
+        raise LaunchError(
+            f"{title} with a pitch of {image.pitch} bytes: rows must be a multiple of {align} bytes apart; "
+            f"make the width a multiple of {align // texel}"
+        )
+    if image.pitch < image.width * texel:
+        raise LaunchError(
+            f"{title} with a pitch of {image.pitch} bytes: a row has {image.width * texel}; correct the pitch"
+        )
+    if image.depth > 1 and image.layer_pitch < image.height * image.pitch:
+        raise LaunchError(
+            f"{title} and {image.depth} layers {image.layer_pitch} bytes apart: one has "
+            f"{image.height * image.pitch}; correct ARRAY_PITCH"
+        )
+    if max(image.swizzle) > 5:
+        raise LaunchError(f"{title} with swizzle {image.swizzle}: 0 to 5 exist; correct the descriptor")
+    return image
+
+
+def uniforms(state: State) -> tuple[Uniforms, ...]:
+    """The UBOs that are loaded: their memory is looked at when it is read."""
+    load = state.loads.get(Block.UBOS)
+    if load is None:
+        return ()
+    data = state.memory.read(load.address, load.units * regs.UBO_BYTES, "UBO descriptors")
+    return (Uniforms(0, 0),) * load.offset + tuple(
+        _uniform(*pair) for pair in struct.iter_unpack("<2I", data)
+    )
+
+
+def _uniform(low: int, high: int) -> Uniforms:
+    size = regs.UBO_DESCRIPTOR[1].get(high, "SIZE") * 16
+    return Uniforms(low | regs.UBO_DESCRIPTOR[1].get(high, "BASE_HI") << 32, size)
+
+
+def sets(state: State) -> tuple[DescriptorSet | None, ...]:
+    """What the bindless bases point to, where SP_CS_CONFIG says that the shader uses them."""
+    kinds = [name for name in ("TEX", "UAV", "UBO") if state.field(regs.SP_CS_CONFIG, f"BINDLESS_{name}")]
+    if not kinds:
+        return ()
+    return tuple(_set(state, index) for index in range(len(regs.SP_CS_BINDLESS_BASE)))
+
+
+def _set(state: State, index: int) -> DescriptorSet | None:
+    low, mirror = regs.SP_CS_BINDLESS_BASE[index], regs.HLSQ_CS_BINDLESS_BASE[index]
+    value = state.address(low)
+    if not value:
+        return None
+    if state.address(mirror) != value:
+        raise LaunchError(
+            f"launch with {low.name} {value:#x} and {mirror.name} {state.address(mirror):#x}: the second is "
+            "a copy of the first; write both"
+        )
+    if value & 3 != _BINDLESS_64:
+        raise LaunchError(
+            f"launch with descriptors of size {value & 3} in {low.name}; the virtual device knows "
+            f"{_BINDLESS_64}, 64 bytes each"
+        )
+    address = value & ~3
+    state.memory.check(address, regs.DESCRIPTOR_BYTES, f"descriptors of {low.name}")
+    count = min(state.memory.available(address) // regs.DESCRIPTOR_BYTES, _MOST_BINDLESS)
+    data = state.memory.read(address, count * regs.DESCRIPTOR_BYTES, "bindless descriptors")
+    words = list(struct.iter_unpack("<16I", data))
+    images = tuple(_bindless(state, entry) for entry in words)
+    return DescriptorSet(images, tuple(_uniform(*entry[:2]) for entry in words))
+
+
+def _bindless(state: State, words: tuple[int, ...]) -> Image | None:
+    """An image, if the words are one whose memory is mapped; a set holds other things as well."""
+    if not any(words):
+        return None
+    try:
+        return _image(state, words, "bindless image")
+    except (LaunchError, GpuFault):
+        return None
