@@ -13,6 +13,8 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.kernel import Build, Declared
 from pytest_qcom.kernels.registry import KERNELS
+from pytest_qcom.openpilot import commands
+from pytest_qcom.openpilot.registry import PATCHES
 from suites.kernels.conftest import built
 
 ROOT = Path(__file__).parents[2]
@@ -48,9 +50,13 @@ ROWS = [
 
 
 def exists(name: str) -> bool:
-    """Whether there is such a kernel, case, composition, command, module, suite or pattern."""
+    """Whether there is such a kernel, case, composition, patch, command, module, suite or pattern."""
+    if name.startswith("qcom graph "):
+        return name.removeprefix("qcom graph ") in commands.ACTIONS
     if name.startswith("qcom "):
         return name.removeprefix("qcom ") in {command[0] for command in cli.COMMANDS}
+    if name in PATCHES:
+        return True
     if name.startswith("suites/"):
         return (ROOT / name).is_file()
     if name.startswith("pytest_qcom."):
@@ -85,7 +91,8 @@ def test_scripts_stand_once_and_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["gemm_9x9", "qcom fly", "suites/kernels/test_nothing.py", "pytest_qcom.nothing"]
+    "name",
+    ["gemm_9x9", "qcom fly", "qcom graph fly", "suites/kernels/test_nothing.py", "pytest_qcom.nothing"],
 )
 def test_what_does_not_exist_is_noticed(name: str) -> None:
     assert not exists(name)
