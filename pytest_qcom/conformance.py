@@ -227,7 +227,8 @@ def _compare(name: str, output: NDArray[Any], expected: NDArray[Any], bound: Any
     error = np.abs(got - expected)
     error[np.isnan(error)] = np.inf
     if untouched.any():
-        error[untouched & np.isnan(got)] = 0.0
+        kept = untouched & np.isnan(got)
+        error[kept], got[kept] = 0.0, 0.0
         allowed, expected = np.where(untouched, 0.0, allowed), np.where(untouched, 0.0, expected)
     excess = error - allowed * (1 + _HEADROOM) - _HEADROOM * np.abs(expected)
     wrong = int((excess > 0).sum())

@@ -43,6 +43,8 @@ class Counted:
             written all the same.
         paired: both parts of a coordinate by one repeated addition of a pair of constants; the plan has k4
             beside row, and col beside ky, and a loop body is one step.
+        below: A lies below B in the one image that both are sampled from, from this row on; 0 for an image
+            each.
     """
 
     shared_a: bool = False
@@ -55,6 +57,7 @@ class Counted:
     early: bool = False
     skip: str = ""
     paired: bool = False
+    below: int = 0
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         w.mov(schedule.plan["ky"][0], self.ahead, sy=self.noted)
@@ -94,7 +97,7 @@ class Counted:
         """One sample."""
         if load.operand in self.skip:
             return
-        texture = "AB".index(load.operand)
+        texture = 0 if self.below else "AB".index(load.operand)
         arithmetic = schedule.arithmetic
         if not self.convert:
             arithmetic.sample(w, texel, pair, texture)
@@ -144,7 +147,7 @@ class Counted:
             return (plan["col"][0], LANES * load.which[column]), (plan["ky"][0], first + load.kk[kk])
         if schedule.interleaved:
             return (plan["ky"][0], first + load.which[number]), (plan["quads"][0], 0)
-        return (plan["k4"][0], index), (plan["row"][0], load.which[number])
+        return (plan["k4"][0], index), (plan["row"][0], self.below + load.which[number])
 
 
 _PAIRS = 96

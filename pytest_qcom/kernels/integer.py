@@ -36,6 +36,16 @@ class Problem(matmul.Shape, Protocol):
         """The bytes of A are signed."""
         ...
 
+    @property
+    def combined_b_height(self) -> int:
+        """Rows of B, where A lies below it in one image; 0 where each has its own."""
+        ...
+
+    @property
+    def initial_acc(self) -> int:
+        """What sums start at."""
+        ...
+
 
 def _a_width(k: int) -> int:
     return -(-k // 16 // _ROW_TEXELS) * _ROW_TEXELS
@@ -50,11 +60,19 @@ def arguments(problem: Problem, pointer: int) -> tuple[Argument, ...]:
 
 
 def inputs(problem: Problem) -> tuple[Argument, ...]:
-    """Images A and B of words."""
+    """Images A and B of words, or the one image AB of both."""
+    if problem.combined_b_height:
+        shape = (problem.combined_b_height + problem.m, _width(problem), 4)
+        return (Argument("AB", shape, "uint32", image=True, written=False),)
     return (
         Argument("A", (problem.m, _a_width(problem.k), 4), "uint32", image=True, written=False),
         Argument("B", (problem.k // 4, problem.n // 4, 4), "uint32", image=True, written=False),
     )
+
+
+def _width(problem: Problem) -> int:
+    """Of the image of both, in texels."""
+    return -(-max(_a_width(problem.k), problem.n // 4) // _ROW_TEXELS) * _ROW_TEXELS
 
 
 def images(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -64,14 +82,24 @@ def images(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> dict[str, NDAr
     padded[:, : words.shape[1]] = words
     columns = b.astype(np.uint8).reshape(problem.k // 4, 4, problem.n).transpose(0, 2, 1)
     packed = np.ascontiguousarray(columns).view("<u4").reshape(problem.k // 4, problem.n // 4, 4)
-    return {"A": padded, "B": packed}
+    if not problem.combined_b_height:
+        return {"A": padded, "B": packed}
+    shape = inputs(problem)[0].shape
+    both = np.random.default_rng(1).integers(0, 1 << 32, shape, np.uint32)
+    both[: problem.combined_b_height, : packed.shape[1]] = packed
+    both[problem.combined_b_height :, : padded.shape[1]] = padded
+    return {"AB": both}
 
 
 def matrices(problem: Problem, arrays: Arrays) -> tuple[Integers, Integers]:
     """The matrices of bytes in a kernel's images."""
-    words = np.ascontiguousarray(arrays["A"][:, : problem.k // 16])
+    left, right = arrays.get("A"), arrays.get("B")
+    if left is None or right is None:
+        height = problem.combined_b_height
+        left, right = arrays["AB"][height:], arrays["AB"][:height, : problem.n // 4]
+    words = np.ascontiguousarray(left[:, : problem.k // 16])
     a = words.view(np.int8 if problem.mixed else np.uint8).reshape(problem.m, problem.k)
-    b = arrays["B"].view(np.uint8).reshape(problem.k // 4, problem.n, 4).transpose(0, 2, 1)
+    b = np.ascontiguousarray(right).view(np.uint8).reshape(problem.k // 4, problem.n, 4).transpose(0, 2, 1)
     return a.astype(np.int64), b.reshape(problem.k, problem.n).astype(np.int64)
 
 
@@ -86,9 +114,9 @@ def random(problem: Problem, rng: np.random.Generator) -> Arrays:
 
 
 def product(problem: Problem, arrays: Arrays) -> Arrays:
-    """``A @ B`` modulo 2**32, as signed 32-bit integers: exact."""
+    """``A @ B`` and what sums start at, modulo 2**32, as signed 32-bit integers: exact."""
     a, b = matrices(problem, arrays)
-    total = _product(a, b)
+    total = _product(a, b) + problem.initial_acc
     return {"C": (total + 2.0**31) % 2.0**32 - 2.0**31}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from pytest_qcom import conformance
 from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
-from pytest_qcom.errors import KernelError
+from pytest_qcom.errors import HazardError, KernelError
 from pytest_qcom.kernels import integer
 from pytest_qcom.kernels.families import gemm_int8_fp32
 from pytest_qcom.kernels.kernel import Case, Kernel
@@ -36,6 +37,47 @@ def test_patterns_are_exact(device: Device, kernel: Kernel, case: Case) -> None:
         run = conformance.prepare(device, kernel, options, pattern=pattern, build=build)
         run.launch()
         assert run.judge().max_abs == 0.0, pattern
+
+
+PUBLISHED = KERNELS["gemm_dp4_published"]
+
+
+def shrunk(case: Case) -> object:
+    """A published case on a small shape."""
+    options = PUBLISHED.configure({}, case.name)
+    height = 12 if options.combined_b_height else 0
+    return replace(options, m=32, n=128, k=48, combined_b_height=height)
+
+
+@pytest.mark.parametrize("case", PUBLISHED.cases, ids=lambda case: case.name)
+def test_published_is_exact_where_hardware_waits(lenient: Device, case: Case) -> None:
+    """On ones and at random: what may be wrong is time alone."""
+    options = shrunk(case)
+    for pattern in ("ones", ""):
+        run = conformance.prepare(lenient, PUBLISHED, options, np.random.default_rng(3), pattern)
+        run.launch()
+        outcome = run.compare()
+        assert outcome.ok
+        assert bool(outcome.checked) != case.options.get("no_store", False)
+
+
+@pytest.mark.parametrize("case", PUBLISHED.cases, ids=lambda case: case.name)
+def test_published_coordinates_are_a_slot_too_young(device: Device, case: Case) -> None:
+    """Five slots where Mesa leaves six; without samples there is nothing that could be late."""
+    if device.mode == "hardware":
+        pytest.skip("hardware does not explain hazards")
+    run = conformance.prepare(device, PUBLISHED, shrunk(case), np.random.default_rng(3))
+    if case.name == "constant-inputs":
+        run.launch()
+        return
+    with pytest.raises(HazardError, match=r"^[^:]*early-read"):
+        run.launch()
+
+
+def test_published_footprint_is_that_of_the_notes() -> None:
+    build = PUBLISHED.build(PUBLISHED.configure({}))
+    assert (build.fregs, build.hregs) == (13, 0)
+    assert sum(instr.op.cat == 5 for instr in build.program.instrs) == 8
 
 
 @pytest.mark.parametrize(("value", "mixed"), [(255, False), (-128, True)])
@@ -122,6 +164,18 @@ def test_weights_of_8_bits_cost_half_a_step_each(device: Device) -> None:
         ("gemm_dp4", {"rows": 6}, "a tile of 6 rows and 1 columns; give 4 or 8, and 1 or 2"),
         ("gemm_dp4", {"own_pairs": True, "preload_b": False}, "own-pairs without preload-b"),
         ("gemm_dp4_scaled", {"mixed": False}, "activations are signed, leave it true"),
+        (
+            "gemm_dp4_scaled",
+            {"initial_acc": 1},
+            "initial-acc or combined-b-height with scales; leave them out",
+        ),
+        ("gemm_dp4", {"combined_b_height": 64}, "B has 256 rows, give that or 0"),
+        ("gemm_dp4", {"k": 8192, "combined_b_height": 2048}, "A below row 1015 is out of reach"),
+        ("gemm_dp4", {"own_pairs": True, "combined_b_height": 256}, "own-pairs with combined-b-height"),
+        ("gemm_dp4", {"initial_acc": -1}, "initial-acc is -1; give 32 bits, 0 or more"),
+        ("gemm_dp4_published", {"coord_delay": 9}, "coord-delay is 9; give -1 \\(none\\) to 7"),
+        ("gemm_dp4_published", {"k_unroll": 2}, "the published loop is one step, give 1"),
+        ("gemm_dp4_published", {"no_store": True, "constant_output": True}, "no-store with constant-output"),
     ],
 )
 def test_options_that_make_no_kernel(name: str, given: dict[str, object], message: str) -> None:

@@ -133,6 +133,17 @@ def test_published_hazards(device: Device, kernel: Kernel, case: Case) -> None:
         run.launch()
 
 
+def test_waksman_without_q_leaves_q_in_the_result(device: Device) -> None:
+    """The oracle of the diagnosis knows what is missing, and the product itself is far from it."""
+    kernel = KERNELS["gemm_4x8_fp32_waksman"]
+    options = kernel.configure(dict(m=16, n=256, k=36, no_q=True))
+    run = conformance.prepare(device, kernel, options, np.random.default_rng(5))
+    run.launch()
+    assert run.compare().ok
+    wrong = np.abs(run.outputs()["C"] - single.product(options, run.inputs)["C"]) > 1e-2
+    assert 0.7 < wrong.mean() <= 0.75  # columns 1 to 3 of each four
+
+
 def test_hazards_name_declared_cases() -> None:
     declared = {f"{kernel.name}[{case.name}]" for kernel in KERNELS.values() for case in kernel.cases}
     assert set(HAZARDS) <= declared

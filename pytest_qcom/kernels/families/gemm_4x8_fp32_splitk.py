@@ -8,7 +8,7 @@ each fiber stores one row. The counter of k differs from fiber to fiber; the one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from pytest_qcom.kernels.launch import LOCAL_ID, Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Load, Schedule, Step, limit
 from pytest_qcom.kernels.stores import ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Stored, check_output
 from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_4x8_fp32_splitk"
@@ -31,34 +32,27 @@ _SOURCE = "QUALCOMM.md and qcom_fp32_wide_check.py of tinygrad's QCOM GEMM exper
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the quad kernel, by the names of the notes.
+class Options(Stored):
+    """Options of the quad kernel; m a multiple of ``threads`` / 8, n of 64, k of 4.
 
     Attributes:
-        m, n, k: C is (m, n); m a multiple of ``threads`` / 8, n of 64, k of 4.
-        threads: fibers of a workgroup: 64, 128 or 256.
-        thread128: waves of 128 fibers; else of 64.
-        k_unroll: K steps of the loop body.
-        sampler_per_texture: each texture has its sampler.
-        image_store: C is an image; with ``half_output`` a half one.
-        float_inputs: A and B are float32 images.
+        k_count: the K steps that are summed, from the first; 0 for all.
+        no_reduce: each fiber stores the row of its own part of the sum: that of its k.
     """
 
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
-    threads: int = 128
-    thread128: bool = False
-    k_unroll: int = 1
-    sampler_per_texture: bool = True
     image_store: bool = True
-    half_output: bool = False
-    float_inputs: bool = False
+    k_count: int = 0
+    no_reduce: bool = False
 
     @property
     def interleaved_a(self) -> bool:
         """Always: a texel of A is four rows of one k."""
         return True
+
+    @property
+    def part(self) -> slice:
+        """The k that are summed."""
+        return slice(0, 4 * self.k_count or self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +107,7 @@ class QuadStore:
     """
 
     stored: RowMajor | ImageStore
+    reduce: bool = True
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return self.stored.constants(self._row(tile), row_bytes)
@@ -121,7 +116,7 @@ class QuadStore:
         acc, lane = plan["acc"], plan["lane"][0]
         vectors = [acc.vec(index) for index in range(ROWS * COLS)]
         temporaries = [plan["exchanged"].vec(index) for index in range(plan["exchanged"].size // 4)]
-        for exchange in ("horiz", "vert"):
+        for exchange in ("horiz", "vert") if self.reduce else ():
             for start in range(0, len(vectors), len(temporaries)):
                 batch = list(zip(vectors[start : start + len(temporaries)], temporaries, strict=False))
                 for vector, temporary in batch:
@@ -157,19 +152,24 @@ def build(options: Options) -> Build:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
     check_shape(NAME, options)
-    if options.half_output and not options.image_store:
-        raise KernelError(f"{NAME}: half-output into a buffer of float32; give image-store=true too")
+    check_output(NAME, options)
+    steps = options.k // 4
+    if not 0 <= options.k_count <= steps:
+        raise KernelError(f"{NAME}: k-count is {options.k_count} of {steps} K steps; give a part, 0 for all")
     quad = Quad()
     schedule = Schedule(
         tile=Tile(ROWS, COLS, options.threads, share=QUAD),
         plan=_plan(),
         phases=(quad,),
         coordinates=quad,
-        epilogue=QuadStore(ImageStore() if options.image_store else RowMajor(element=4)),
+        epilogue=QuadStore(
+            ImageStore() if options.image_store else RowMajor(element=4), not options.no_reduce
+        ),
         unroll=options.k_unroll,
         arithmetic=arithmetic(options.sampler_per_texture),
     )
-    return launch(NAME, options, schedule, options.thread128)
+    built = launch(NAME, options, schedule, options.thread128, steps=options.k_count or steps)
+    return replace(built, work=built.work * (options.k_count or steps) / steps)
 
 
 def _plan() -> RegisterPlan:
@@ -187,14 +187,30 @@ def _plan() -> RegisterPlan:
     return plan.place("at", "r2.x", 4, over=(*dead, "carries"))
 
 
+def _parts(options: Options) -> list[slice]:
+    """The k of each fiber of a quad."""
+    return [slice(lane, options.part.stop, QUAD) for lane in range(QUAD)]
+
+
+def _product(options: Options, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64 over the k that are summed; with ``no_reduce``, over those of each row's fiber."""
+    a, b = single.matrices(options, arrays)
+    if not options.no_reduce:
+        return {"C": single.shaped(options, a[:, options.part] @ b[options.part])}
+    rows = [a[lane::QUAD, part] @ b[part] for lane, part in enumerate(_parts(options))]
+    return {"C": single.shaped(options, np.stack(rows, axis=1).reshape(options.m, options.n))}
+
+
 def bound(options: Options, arrays: Arrays) -> Mapping[str, Any]:
     """:func:`~pytest_qcom.kernels.single.bound` of four sums that are added in pairs, then the pairs."""
-    parts = [slice(lane, None, QUAD) for lane in range(QUAD)]
+    parts = _parts(options)
+    total = np.abs(_product(options, arrays)["C"])
+    if options.no_reduce:  # no row has more than the whole sum's error
+        return {"C": sum((single.bound(options, arrays, [part])["C"] for part in parts), 0 * total)}
     pairs = [
         np.asarray(single.bound(options, arrays, parts[start : start + 2])["C"])
         for start in range(0, QUAD, 2)
     ]
-    total = np.abs(single.product(options, arrays)["C"])
     error = sum(pairs, np.zeros_like(total))
     return {"C": error + single.ROUNDOFF * (total + error) + 2 * single.TINY}
 
@@ -206,7 +222,7 @@ KERNELS = (
         options=Options,
         build=build,
         inputs=single.random,
-        oracle=single.product,
+        oracle=_product,
         tolerance=bound,
         patterns=single.PATTERNS,
         unit="GFLOPS",
@@ -221,6 +237,8 @@ KERNELS = (
             Case("half-output", dict(m=16, n=64, k=36, half_output=True)),
             Case("float-inputs", dict(m=16, n=64, k=36, float_inputs=True)),
             Case("thread128", dict(m=16, n=64, k=36, thread128=True)),
+            Case("no-reduce", dict(m=16, n=64, k=36, no_reduce=True)),
+            Case("k-count", dict(m=16, n=128, k=64, k_count=5)),
             Case("threads-256", dict(m=32, n=64, k=36, threads=256)),
         ),
         source=_SOURCE,

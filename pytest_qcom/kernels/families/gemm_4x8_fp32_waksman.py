@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
@@ -29,6 +28,7 @@ from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Action, Load, Schedule, Step
 from pytest_qcom.kernels.stores import ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Stored, check_output
 from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_4x8_fp32_waksman"
@@ -39,31 +39,17 @@ _SOURCE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the kernel by Waksman's identity, by the names of the notes.
+class Options(Stored):
+    """Options of the kernel by Waksman's identity; m a multiple of ``threads`` / 8, n of 256, k of 4.
 
     Attributes:
-        m, n, k: C is (m, n); m a multiple of ``threads`` / 8, n of 256, k of 4.
-        threads: fibers of a workgroup: 64, 128 or 256.
-        thread128: waves of 128 fibers; else of 64.
-        k_unroll: K steps of the loop body.
-        sampler_per_texture: each texture has its sampler.
         interleaved_a: a texel of A is four rows of one k, as the products want it; else it is turned.
-        float_inputs: A and B are float32 images.
-        image_store: C is an image; with ``half_output`` a half one.
+        no_q: ``q`` is not taken off, which leaves it in the result: what tells the two corrections apart.
     """
 
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
-    threads: int = 128
-    thread128: bool = False
-    k_unroll: int = 1
-    sampler_per_texture: bool = True
-    interleaved_a: bool = False
-    float_inputs: bool = False
     image_store: bool = True
-    half_output: bool = False
+    interleaved_a: bool = False
+    no_q: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +67,7 @@ class Products:
     """The identity for one vec4 column, the k of a step in two pairs."""
 
     col: int
+    no_q: bool = False
 
     def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
         plan = schedule.plan
@@ -90,8 +77,9 @@ class Products:
             b0, b1 = (plan["b0"].vec(first + index) for index in range(2))
             self._pair(w, plan, columns, (a0, a1, b0, b1))
 
-    @staticmethod
-    def _pair(w: Writer, plan: RegisterPlan, columns: list[Reg], values: tuple[Reg, Reg, Reg, Reg]) -> None:
+    def _pair(
+        self, w: Writer, plan: RegisterPlan, columns: list[Reg], values: tuple[Reg, Reg, Reg, Reg]
+    ) -> None:
         a0, a1, b0, b1 = values
         p, q, sums, left, right = (plan["temporaries"].vec(index) for index in range(5))
         _add(w, sums, f"(r){b0}", str(b0))
@@ -106,7 +94,8 @@ class Products:
             _add(w, right, f"(r){a1}", str(sums + lane))
             _multiply_add(w, columns[lane], left, right)
             _add(w, columns[lane], f"(r){columns[lane]}", f"(neg)(r){p}")
-            _add(w, columns[lane], f"(r){columns[lane]}", f"(neg){q + lane}")
+            if not self.no_q:
+                _add(w, columns[lane], f"(r){columns[lane]}", f"(neg){q + lane}")
 
 
 def _add(w: Writer, dst: Reg, first: str, second: str) -> None:
@@ -142,14 +131,13 @@ def build(options: Options) -> Build:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
     check_shape(NAME, options)
-    if options.half_output and not options.image_store:
-        raise KernelError(f"{NAME}: half-output into a buffer of float32; give image-store=true too")
+    check_output(NAME, options)
     coordinates = Counted(early=True)
     stored = ImageStore("gathered") if options.image_store else RowMajor("gathered", element=4)
     schedule = Schedule(
         tile=Tile(ROWS, COLS, options.threads),
         plan=_plan(options.interleaved_a),
-        phases=_phases(options.interleaved_a, coordinates),
+        phases=_phases(options.interleaved_a, options.no_q, coordinates),
         coordinates=coordinates,
         epilogue=GatherStore(stored),
         unroll=options.k_unroll,
@@ -159,7 +147,7 @@ def build(options: Options) -> Build:
     return launch(NAME, options, schedule, options.thread128)
 
 
-def _phases(interleaved: bool, coordinates: Counted) -> tuple[Action, ...]:
+def _phases(interleaved: bool, no_q: bool, coordinates: Counted) -> tuple[Action, ...]:
     """A K step: A, turned if need be, then each column of B with its products."""
     a, (first, second) = (Load("A", (0, 1, 2, 3)),), ((Load("B", (col,)),) for col in range(COLS))
     turn: tuple[Action, ...] = () if interleaved else (Turn(),)
@@ -169,11 +157,11 @@ def _phases(interleaved: bool, coordinates: Counted) -> tuple[Action, ...]:
         *turn,
         Aim(coordinates, first),
         Fetch(coordinates, first),
-        Products(0),
+        Products(0, no_q),
         Aim(coordinates, second),
         Advance(coordinates),
         Fetch(coordinates, second, test=True),
-        Products(1),
+        Products(1, no_q),
     )
 
 
@@ -193,6 +181,18 @@ def _plan(interleaved: bool) -> RegisterPlan:
     dead = (*texels, "scratch")
     plan = plan.place("addresses", "r0.x", 2 * ROWS, over=dead).place("carries", "r2.x", ROWS, over=dead)
     return plan.place("offsets", "r3.x", 2, over=dead).place("at", "r4.x", 8, over=dead)
+
+
+def _product(options: Options, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64; with ``no_q``, and ``q`` beside it in columns 1 to 3 of each four."""
+    found = single.product(options, arrays)
+    if not options.no_q:
+        return found
+    _, b = single.matrices(options, arrays)
+    first_of_four = np.repeat(b[0::2, 0::4], 4, axis=1)
+    q = (b[1::2] * (b[0::2] + first_of_four)).sum(axis=0)
+    q[0::4] = 0.0
+    return {"C": single.shaped(options, found["C"].reshape(options.m, options.n) + q)}
 
 
 def bound(options: Options, arrays: Arrays) -> Mapping[str, NDArray[np.float64]]:
@@ -223,7 +223,7 @@ KERNELS = (
         options=Options,
         build=build,
         inputs=single.random,
-        oracle=single.product,
+        oracle=_product,
         tolerance=bound,
         patterns=single.PATTERNS,
         unit="GFLOPS",

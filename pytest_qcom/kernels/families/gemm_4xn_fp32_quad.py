@@ -21,6 +21,7 @@ from pytest_qcom.kernels.launch import LOCAL_ID, Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import ORDERS, Load, Multiply, Schedule, Step
 from pytest_qcom.kernels.stores import ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Stored, check_output
 from pytest_qcom.kernels.writer import Writer
 
 ROWS, QUAD = 4, 4
@@ -28,36 +29,14 @@ _NOTES = "qcom_fp32_4x4_check.py and qcom_fp32_wide_check.py of tinygrad's QCOM 
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the quad kernels, by the names of the notes.
+class Options(Stored):
+    """Options of the quad kernels; ``quad_b`` needs four rows of tiles, so not 64 ``threads``.
 
     Attributes:
-        m, n, k: C is (m, n); both in whole workgroup tiles, k a multiple of 4.
-        threads: fibers of a workgroup: 64, 128 or 256; ``quad_b`` needs four rows of tiles, so not 64.
-        thread128: waves of 128 fibers; else of 64.
-        k_unroll: K steps of the loop body.
         alu_order: nesting of the MADs.
-        sampler_per_texture: each texture has its sampler.
-        float_inputs: A and B are float32 images.
-        image_store: C is an image; with ``half_output`` a half one.
     """
 
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
-    threads: int = 128
-    thread128: bool = False
-    k_unroll: int = 1
     alu_order: str = "kk_col_row"
-    sampler_per_texture: bool = True
-    float_inputs: bool = False
-    image_store: bool = False
-    half_output: bool = False
-
-    @property
-    def interleaved_a(self) -> bool:
-        """Never."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +106,7 @@ def build(name: str, shared: str, ncols: int, options: Options) -> Build:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
     check_shape(name, options)
-    if options.half_output and not options.image_store:
-        raise KernelError(f"{name}: half-output into a buffer of float32; give image-store=true too")
+    check_output(name, options)
     if shared == "B" and options.threads < 128:
         raise KernelError(
             f"{name}: threads is {options.threads}; a quad has four rows of tiles, give 128 or 256"

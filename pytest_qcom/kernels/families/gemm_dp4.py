@@ -9,18 +9,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import integer
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted
 from pytest_qcom.kernels.full import phases, plan
+from pytest_qcom.kernels.full_published import over_texels, state, texels
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE, gemm_launch
-from pytest_qcom.kernels.kernel import Argument, Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Arithmetic, Epilogue, Schedule, generate, loop_constants
-from pytest_qcom.kernels.stores import POINTER, RowMajor
+from pytest_qcom.kernels.schedule import (
+    LARGEST_IMMEDIATE,
+    Arithmetic,
+    Epilogue,
+    Load,
+    Multiply,
+    Schedule,
+    generate,
+    loop_constants,
+)
+from pytest_qcom.kernels.stores import POINTER, Constant, NoStore, RowMajor
+from pytest_qcom.kernels.tiled import Columns, Tiled, check_pairs, check_tile, check_words
 from pytest_qcom.kernels.writer import Writer
 
 _NOTES = "qcom_dp4_check.py and qcom_dp4_openpilot_graph.py of tinygrad's QCOM GEMM experiments"
@@ -29,55 +42,21 @@ _WORDS = RowMajor(element=4)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the byte kernels.
+class Options(Columns):
+    """Options of the byte kernels; k a multiple of 16, ``k_unroll`` in K steps of 16.
 
     Attributes:
-        m, n, k: C is (m, n); both in whole workgroup tiles, k a multiple of 16.
         rows, ncols: the tile of a fiber: 4 or 8 rows, 1 or 2 vec4 columns.
-        threads: fibers of a workgroup: 64, 128 or 256.
-        thread128: waves of 128 fibers; else of 64.
-        k_unroll: K steps of 16 in the loop body.
         mixed: the bytes of A are signed; those of B never are.
-        own_pairs: a coordinate of its own for each sample, kept over the loop.
-        preload_b: all columns of B have registers; else they share those of one column.
-        alu_order: nesting of the products.
-        sampler_per_texture: A and B each have a sampler.
+        initial_acc: what every sum starts at, 32 bits.
+        combined_b_height: the rows of B, k / 4, if A lies below it in the same image; 0 for an image each.
     """
 
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
     rows: int = 4
     ncols: int = 1
-    threads: int = 128
-    thread128: bool = False
-    k_unroll: int = 1
     mixed: bool = False
-    own_pairs: bool = False
-    preload_b: bool = True
-    alu_order: str = "kk_col_row"
-    sampler_per_texture: bool = True
-
-    @property
-    def interleaved_a(self) -> bool:
-        """Never: four rows of one k are no word."""
-        return False
-
-    @property
-    def ahead(self) -> bool:
-        """Never."""
-        return False
-
-    @property
-    def pipeline_b(self) -> bool:
-        """Never."""
-        return False
-
-    @property
-    def component_stream(self) -> bool:
-        """Never."""
-        return False
+    initial_acc: int = 0
+    combined_b_height: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +64,30 @@ class Scaled(Options):
     """The same with scales: activations are signed."""
 
     mixed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Published(Tiled):
+    """Options of the published kernel: 4x4, A a row at a time in one register, one pair for all samples.
+
+    Attributes:
+        mixed, initial_acc, combined_b_height: as of ours.
+        coord_delay: nop repeats between a coordinate and its sample; -1 is none.
+        constant_a, constant_b: bytes of one in place of samples; ``constant_inputs`` is both.
+        constant_output: 1024.0 is stored in place of the sums: a probe of the store.
+        no_store: the sums are dropped: a throughput probe.
+    """
+
+    sampler_per_texture: bool = False
+    mixed: bool = False
+    initial_acc: int = 0
+    combined_b_height: int = 0
+    coord_delay: int = 4
+    constant_a: bool = False
+    constant_b: bool = False
+    constant_inputs: bool = False
+    constant_output: bool = False
+    no_store: bool = False
 
 
 def build(options: Options) -> Build:
@@ -106,6 +109,8 @@ def build_scaled(options: Scaled) -> Build:
     name = "gemm_dp4_scaled"
     if not options.mixed:
         raise KernelError(f"{name}: mixed is false; activations are signed, leave it true")
+    if options.initial_acc or options.combined_b_height:
+        raise KernelError(f"{name}: initial-acc or combined-b-height with scales; leave them out")
     return _build(name, options, ScaledStore(), integer.scaled_arguments(options, POINTER))
 
 
@@ -155,35 +160,123 @@ def _multiply(w: Writer, acc: Reg, factor: str) -> None:
 
 def _build(name: str, options: Options, epilogue: Epilogue, arguments: tuple[Argument, ...]) -> Build:
     _check(name, options)
+    check_tile(name, options.rows, options.ncols)
+    check_pairs(name, options)
+    if options.own_pairs and options.combined_b_height:
+        raise KernelError(f"{name}: own-pairs with combined-b-height; give one of them")
     tile = Tile(options.rows, options.ncols, options.threads)
-    registers = _plan(tile, options)
-    coordinates: Persistent | Counted = Persistent() if options.own_pairs else Counted(early=True)
+    coordinates: Persistent | Counted = (
+        Persistent() if options.own_pairs else Counted(early=True, below=options.combined_b_height)
+    )
     schedule = Schedule(
         tile=tile,
-        plan=registers,
+        plan=_plan(tile, options),
         phases=phases(tile, options, coordinates),
         coordinates=coordinates,
         epilogue=epilogue,
         order=options.alu_order,
         scalar_first=True,
         unroll=options.k_unroll,
-        arithmetic=Arithmetic(
-            texel="u32",
-            multiply="dp4acc.mixed.low" if options.mixed else "dp4acc.unsigned.low",
-            lanes=1,
-            samplers=2 if options.sampler_per_texture else 1,
-        ),
+        arithmetic=_arithmetic(options.mixed, options.sampler_per_texture),
+        initial=options.initial_acc,
     )
+    return _launch(name, options, schedule, arguments)
+
+
+def _arithmetic(mixed: bool, sampler_per_texture: bool) -> Arithmetic:
+    return Arithmetic(
+        texel="u32",
+        multiply="dp4acc.mixed.low" if mixed else "dp4acc.unsigned.low",
+        lanes=1,
+        samplers=2 if sampler_per_texture else 1,
+    )
+
+
+def _launch(
+    name: str, options: Options | Published, schedule: Schedule, arguments: tuple[Argument, ...]
+) -> Build:
     words = options.k // 4
     constants = (
-        *epilogue.constants(tile, row_bytes=4 * options.n),
+        *schedule.epilogue.constants(schedule.tile, row_bytes=4 * options.n),
         *loop_constants(words, schedule.unroll),
     )
-    groups = tile.groups(name, options.m, options.n)
-    program = generate(schedule, words)
+    groups = schedule.tile.groups(name, options.m, options.n)
     return gemm_launch(
-        options, tile, registers, program, constants, groups, arguments=arguments, thread128=options.thread128
+        options,
+        schedule.tile,
+        schedule.plan,
+        generate(schedule, words),
+        constants,
+        groups,
+        arguments=arguments,
+        thread128=options.thread128,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Noted(Counted):
+    """Published coordinates; texels that are not sampled hold bytes of one."""
+
+    def prepare(self, w: Writer, schedule: Schedule) -> None:
+        Counted.prepare(self, w, schedule)
+        for operand, block in (("A", "a0"), ("B", "b0")):
+            if operand in self.skip:
+                w.zero(schedule.plan[block], _ONES)
+
+
+_ONES = 0x01010101
+
+
+def build_published(options: Published) -> Build:
+    """The published kernel: its loop and waits as written, prologue and store of ours.
+
+    Raises:
+        KernelError: options that do not go together, or a shape that is not made of whole tiles.
+    """
+    name = "gemm_dp4_published"
+    _check(name, options)
+    if options.k_unroll != 1:
+        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; the published loop is one step, give 1")
+    if not -1 <= options.coord_delay <= 7:
+        raise KernelError(f"{name}: coord-delay is {options.coord_delay}; give -1 (none) to 7")
+    if options.no_store and options.constant_output:
+        raise KernelError(f"{name}: no-store with constant-output; give one of them")
+    skip = "A" * (options.constant_a or options.constant_inputs)
+    skip += "B" * (options.constant_b or options.constant_inputs)
+    form = dict(shared_a=True, shared_b=True, noted=True, skip=skip)
+    coordinates = Noted(ahead=3, delay=options.coord_delay, below=options.combined_b_height, **form)  # type: ignore[arg-type]
+    plan = texels(RegisterPlan(), b=0, banks=1, a=4, acc=8, cols=1, rows_apart=0).place("pair", "r5.x", 2)
+    plan = over_texels(state(plan, "r12", following="r5.z", over=()))
+    steps: list[Load | Multiply] = [Load("B", (0,))]
+    for row in range(4):
+        steps += [Load("A", (row,)), Multiply((row,), (0,))]
+    schedule = Schedule(
+        tile=Tile(4, 1, options.threads),
+        plan=plan,
+        phases=tuple(steps),
+        coordinates=coordinates,
+        epilogue=NoStore() if options.no_store else Constant(_WORDS) if options.constant_output else _WORDS,
+        order="kk_row_col",
+        scalar_first=True,
+        sync=lambda products, step: True,
+        waits="written",
+        unroll=1,
+        arithmetic=_arithmetic(options.mixed, options.sampler_per_texture),
+        initial=options.initial_acc,
+    )
+    return _launch(name, options, schedule, integer.arguments(options, POINTER))
+
+
+def _published_product(options: Published, arrays: Arrays) -> Arrays:
+    """:func:`integer.product`, or what the probes store."""
+    if options.no_store:
+        return {}
+    if options.constant_output:
+        return {"C": np.full((options.m, options.n), 0x44800000, np.float64)}
+    a, b = integer.matrices(options, arrays)
+    a = np.ones_like(a) if options.constant_a or options.constant_inputs else a
+    b = np.ones_like(b) if options.constant_b or options.constant_inputs else b
+    return integer.product(options, integer.images(options, a, b))
 
 
 def _plan(tile: Tile, options: Options) -> RegisterPlan:
@@ -196,8 +289,8 @@ def _plan(tile: Tile, options: Options) -> RegisterPlan:
     return result.place("columns", f"r{tile.rows}.x", 4 * tile.cols, over=dead)
 
 
-def _check(name: str, options: Options) -> None:
-    """Combinations that make no kernel."""
+def _check(name: str, options: Options | Published) -> None:
+    """Shapes that make no kernel."""
     if options.k < _STEP or options.k % _STEP:
         raise KernelError(f"{name}: k is {options.k}; a texel holds 16 bytes of a row, give a multiple of 16")
     if max(options.m, options.n // 4, options.k // 4) > LARGEST_IMAGE:
@@ -205,16 +298,16 @@ def _check(name: str, options: Options) -> None:
             f"{name}: {options.m} x {options.n} x {options.k} needs an image side beyond {LARGEST_IMAGE}; "
             "give smaller m, n or k"
         )
-    if 4 * options.m * options.n >= 1 << 32:
-        raise KernelError(f"{name}: C of {options.m} x {options.n} is beyond 4 GiB; give smaller m or n")
-    if options.rows not in (4, 8) or options.ncols not in (1, 2):
+    check_words(name, options.m, options.n)
+    height = options.combined_b_height
+    if height and height != options.k // 4:
         raise KernelError(
-            f"{name}: a tile of {options.rows} rows and {options.ncols} columns; give 4 or 8, and 1 or 2"
+            f"{name}: combined-b-height is {height}; B has {options.k // 4} rows, give that or 0"
         )
-    if options.own_pairs and not options.preload_b:
-        raise KernelError(
-            f"{name}: own-pairs without preload-b; columns in turn have no pairs, give preload-b=true"
-        )
+    if height > LARGEST_IMMEDIATE - 8:
+        raise KernelError(f"{name}: combined-b-height is {height}; A below row 1015 is out of reach")
+    if not 0 <= options.initial_acc < 1 << 32:
+        raise KernelError(f"{name}: initial-acc is {options.initial_acc}; give 32 bits, 0 or more")
 
 
 def _cases() -> tuple[Case, ...]:
@@ -248,6 +341,9 @@ GEMM = Kernel(
     cases=(
         Case("n1024", {}),
         *_cases(),
+        Case("initial-acc", dict(m=16, n=128, k=80, initial_acc=0xFFFFFF9C, mixed=True)),
+        Case("combined", dict(m=16, n=128, k=144, combined_b_height=36)),
+        Case("combined-8x8", dict(m=32, n=256, k=48, rows=8, ncols=2, combined_b_height=12, k_unroll=2)),
         *(Case(f"mixed-{case.name}", {**case.options, "mixed": True}) for case in _cases()[:4]),
         Case("long", dict(m=16, n=128, k=16416)),  # more K steps than an immediate holds
     ),
@@ -271,4 +367,31 @@ SCALED = Kernel(
     source=_NOTES,
 )
 
-KERNELS = (GEMM, SCALED)
+PUBLISHED = Kernel(
+    name="gemm_dp4_published",
+    summary="gemm_dp4 as published: right if the hardware waits where the code does not",
+    options=Published,
+    build=build_published,
+    inputs=integer.random,
+    oracle=_published_product,
+    tolerance=integer.exact,
+    patterns=integer.PATTERNS,
+    unit="GFLOPS",
+    cases=(
+        Case("unsigned", {}),
+        Case("mixed", dict(mixed=True)),
+        Case("initial-acc", dict(initial_acc=100)),
+        Case("combined", dict(combined_b_height=256)),
+        Case("constant-a", dict(constant_a=True)),
+        Case("constant-b", dict(constant_b=True)),
+        Case("constant-inputs", dict(constant_inputs=True)),
+        Case("constant-output", dict(constant_output=True)),
+        Case("no-store", dict(no_store=True)),
+        Case("no-delay", dict(coord_delay=-1)),
+    ),
+    claim="as-published",
+    family="gemm_dp4",
+    source=_NOTES,
+)
+
+KERNELS = (GEMM, SCALED, PUBLISHED)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_qcom.errors import KernelError
+from pytest_qcom.chip import A630
 from pytest_qcom.kernels import integer, matmul, single
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted
@@ -24,6 +24,7 @@ from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, RowMajor
+from pytest_qcom.kernels.tiled import Columns, check_pairs, check_tile, check_words
 from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_int8_fp32"
@@ -32,53 +33,19 @@ _NOTES = "qcom_int8_cached_weights.py of tinygrad's QCOM GEMM experiments"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the kernel with 8-bit weights.
+class Options(Columns):
+    """Options of the kernel with 8-bit weights; k a multiple of 4.
 
     Attributes:
-        m, n, k: C is (m, n); both in whole workgroup tiles, k a multiple of 4.
         rows, ncols: the tile of a fiber: 4 or 8 rows, 1 or 2 vec4 columns.
-        threads: fibers of a workgroup: 64, 128 or 256.
-        thread128: waves of 128 fibers; else of 64.
-        k_unroll: K steps of the loop body.
-        preload_b: all columns of B have registers; else they share those of one column.
-        own_pairs: a coordinate of its own for each sample, kept over the loop.
-        alu_order: nesting of the MADs.
-        sampler_per_texture: A and B each have a sampler.
+        per_channel: a scale for each column of weights; else one for all of them.
+        int8_a: the activations are bytes too, fractions of 127 as they are.
     """
 
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
     rows: int = 4
     ncols: int = 2
-    threads: int = 128
-    thread128: bool = False
-    k_unroll: int = 1
-    preload_b: bool = True
-    own_pairs: bool = False
-    alu_order: str = "kk_col_row"
-    sampler_per_texture: bool = True
-
-    @property
-    def interleaved_a(self) -> bool:
-        """Never."""
-        return False
-
-    @property
-    def ahead(self) -> bool:
-        """Never."""
-        return False
-
-    @property
-    def pipeline_b(self) -> bool:
-        """Never."""
-        return False
-
-    @property
-    def component_stream(self) -> bool:
-        """Never."""
-        return False
+    per_channel: bool = True
+    int8_a: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +76,9 @@ def build(options: Options) -> Build:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
     check_shape(NAME, options)
-    if options.rows not in (4, 8) or options.ncols not in (1, 2):
-        raise KernelError(
-            f"{NAME}: a tile of {options.rows} rows and {options.ncols} columns; give 4 or 8, and 1 or 2"
-        )
-    if options.own_pairs and not options.preload_b:
-        raise KernelError(f"{NAME}: own-pairs without preload-b; columns in turn have no pairs, give it too")
+    check_tile(NAME, options.rows, options.ncols)
+    check_pairs(NAME, options)
+    check_words(NAME, options.m, options.n)
     tile = Tile(options.rows, options.ncols, options.threads)
     coordinates: Persistent | Counted = Persistent() if options.own_pairs else Counted(early=True)
     registers = _plan(tile, options)
@@ -148,33 +112,56 @@ def _plan(tile: Tile, options: Options) -> RegisterPlan:
 
 def _arguments(options: Options) -> tuple[Argument, ...]:
     return (
-        Argument("A", (options.m, matmul.a_texels(options.k), 4), "float16", image=True, written=False),
+        Argument("A", *_a(options), image=True, written=False),
         Argument("B", (options.k, options.n // 4, 4), "int8", image=True, written=False),
         Argument("columns", (1, options.n // 4, 4), "float32", image=True, written=False),
         Argument("C", (options.m, options.n), "float32", image=False, written=True, pointer=POINTER),
     )
 
 
+def _a(options: Options) -> tuple[tuple[int, int, int], str]:
+    """Shape and type of the image of A, its rows padded to what a texture's pitch needs."""
+    if not options.int8_a:
+        return (options.m, matmul.a_texels(options.k), 4), "float16"
+    texels = A630.images.pitch_align.value // 4
+    return (options.m, -(-options.k // 4 // texels) * texels, 4), "int8"
+
+
 def arrays(options: Options, activations: NDArray[Any], weights: NDArray[Any]) -> Arrays:
-    """Activations and weights as what the kernel takes: each column of weights by its largest value."""
-    quantized, _ = integer.quantized(weights, axis=0)
-    largest = np.abs(weights).max(axis=0).astype(np.float32)
+    """Activations and weights as what the kernel takes.
+
+    Weights come by the largest value of their column, or of all; activations that are bytes are those of
+    their value times 127, cut off beyond 1.
+    """
+    largest = np.abs(weights).max(axis=0 if options.per_channel else None).astype(np.float32)
+    largest = np.broadcast_to(np.where(largest == 0, np.float32(1), largest), (options.n,))
+    fractions = np.rint(weights / largest * integer.LIMIT)
+    quantized = np.clip(fractions, -integer.LIMIT, integer.LIMIT).astype(np.int8)
+    image = matmul.images(options, activations, np.zeros((options.k, options.n)))["A"]
+    if options.int8_a:
+        shape, _ = _a(options)
+        image = np.random.default_rng(0).integers(-127, 128, shape).astype(np.int8)
+        cut = np.clip(np.rint(activations * integer.LIMIT), -integer.LIMIT, integer.LIMIT).astype(np.int8)
+        image[:, : options.k // 4] = cut.reshape(options.m, -1, 4)
     return {
-        "A": matmul.images(options, activations, np.zeros((options.k, options.n)))["A"],
-        "B": quantized.astype(np.int8).reshape(options.k, options.n // 4, 4),
-        "columns": np.where(largest == 0, np.float32(1), largest).reshape(1, options.n // 4, 4),
+        "A": image,
+        "B": quantized.reshape(options.k, options.n // 4, 4),
+        "columns": largest.astype(np.float32).reshape(1, options.n // 4, 4),
     }
 
 
 def _random(options: Options, rng: np.random.Generator) -> Arrays:
     sizes = 2.0 ** rng.integers(-6, 7, options.n)
     weights = rng.standard_normal((options.k, options.n)) * sizes
-    return arrays(options, rng.standard_normal((options.m, options.k)), weights)
+    size = 0.4 if options.int8_a else 1.0  # few are cut off
+    return arrays(options, size * rng.standard_normal((options.m, options.k)), weights)
 
 
 def _matrices(options: Options, given: Arrays) -> tuple[single.Float, single.Float, single.Float]:
     """Activations, fractions, scales of columns."""
     a = given["A"].reshape(options.m, -1)[:, : options.k].astype(np.float64)
+    if options.int8_a:
+        a = a / integer.LIMIT
     b = given["B"].reshape(options.k, options.n).astype(np.float64) / integer.LIMIT
     return a, b, given["columns"].reshape(1, -1).astype(np.float64)
 
@@ -190,20 +177,22 @@ def bound(options: Options, given: Arrays) -> Mapping[str, single.Float]:
 
     Derivation. A fraction is ``q / 127`` to nearest [how the texture pipe rounds is not documented], so
     with the rounding of the product a term is off by ``2 u`` of itself and a little; the sum as in
-    :func:`~pytest_qcom.kernels.single.bound`. The last product scales that error and rounds once more.
+    :func:`~pytest_qcom.kernels.single.bound`. The last product scales that error and rounds once more. With
+    activations of fractions, too, a term is off by ``3 u``.
     """
     a, b, columns = _matrices(options, given)
-    total, error = single.chain(a, b, 2.01 * single.ROUNDOFF, 2 * single.TINY)
+    roundings = 3.01 if options.int8_a else 2.01
+    total, error = single.chain(a, b, roundings * single.ROUNDOFF, 2 * single.TINY)
     scaled = np.abs(columns) * error
     return {"C": scaled + single.ROUNDOFF * (np.abs(columns * total) + scaled) + single.TINY}
 
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:
-    """A pattern whose B is of zeros and ones: those are exact as fractions."""
+    """A pattern whose B is of zeros and ones: those are exact as fractions, and so are they in A."""
 
     def make(options: Options) -> Arrays:
         a, b = matmul.matrices(options, matmul.PATTERNS[name](options))
-        return arrays(options, a, b)
+        return arrays(options, np.minimum(a, 1) if options.int8_a else a, b)
 
     return make
 
@@ -230,6 +219,9 @@ KERNELS = (
             Case("own-pairs", dict(m=16, n=256, k=36, own_pairs=True, k_unroll=2)),
             Case("one-bank", dict(m=16, n=256, k=36, preload_b=False)),
             Case("thread128", dict(m=16, n=256, k=36, thread128=True)),
+            Case("one-scale", dict(m=16, n=256, k=36, per_channel=False)),
+            Case("int8-a", dict(m=16, n=256, k=36, int8_a=True)),
+            Case("int8-a-8x8", dict(m=32, n=256, k=20, rows=8, int8_a=True, per_channel=False)),
         ),
         source=_NOTES,
     ),

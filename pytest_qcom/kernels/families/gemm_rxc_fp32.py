@@ -14,63 +14,47 @@ import functools
 from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import single
+from pytest_qcom.kernels import flat, single
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted, pair_constants
 from pytest_qcom.kernels.full import arithmetic, launch, phases, plan, primed
 from pytest_qcom.kernels.gemm import check_shape
-from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.schedule import ORDERS, Epilogue, Schedule
 from pytest_qcom.kernels.stores import ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Columns, check_output, check_pairs, check_words
 
 _NOTES = "QUALCOMM.md and qcom_fp32_check.py of tinygrad's QCOM GEMM experiments"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the float32 kernels, by the names of the notes.
+class Options(Columns):
+    """Options of the float32 kernels; k a multiple of 4.
 
     Attributes:
-        m, n, k: C is (m, n); both in whole workgroup tiles, k a multiple of 4.
-        threads: fibers of a workgroup: 64, 128 or 256.
-        thread128: waves of 128 fibers; else of 64.
-        k_unroll: K steps of the loop body. A rest is done behind the loop.
-        preload_b: all columns of B have registers; else they share those of one column.
         pipeline_b: columns in turn in the registers of two: one is sampled before the products of another.
         component_stream: columns in turn in the registers of one, each k sampled anew behind its products.
-        own_pairs: a coordinate of its own for each sample, kept over the loop; needs ``preload_b``.
         ahead: samples for the next step between the products of this one, those of A into a second bank;
             needs ``own_pairs`` and an even ``k_unroll``.
         paired_coords: both parts of a coordinate by one repeated addition; needs ``k_unroll`` 1.
-        alu_order: nesting of the MADs.
-        sampler_per_texture: each texture has its sampler.
         scalar_mad: one column an instruction, without repeats.
         interleaved_a: a texel of A is four rows of one k; for tiles of four rows.
         float_inputs: A and B are float32 images.
         image_store: C is an image; with ``half_output`` a half one.
-        no_store: the products are dropped; a throughput probe whose output means nothing.
+        stride: elements from one row of C to the next; 0 is n. What lies between is not written.
     """
 
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
-    threads: int = 128
-    thread128: bool = False
-    k_unroll: int = 1
-    preload_b: bool = True
     pipeline_b: bool = False
     component_stream: bool = False
-    own_pairs: bool = False
     ahead: bool = False
     paired_coords: bool = False
-    alu_order: str = "kk_col_row"
-    sampler_per_texture: bool = True
     scalar_mad: bool = False
     interleaved_a: bool = False
     float_inputs: bool = False
     image_store: bool = False
     half_output: bool = False
+    stride: int = 0
 
 
 def build(name: str, rows: int, ncols: int, options: Options) -> Build:
@@ -98,7 +82,7 @@ def build(name: str, rows: int, ncols: int, options: Options) -> Build:
         interleaved=options.interleaved_a,
     )
     constants = pair_constants(tile) if options.paired_coords else ()
-    return launch(name, options, schedule, options.thread128, constants=constants)
+    return launch(name, options, schedule, options.thread128, constants=constants, stride=options.stride)
 
 
 def epilogue(options: Options) -> Epilogue:
@@ -106,15 +90,18 @@ def epilogue(options: Options) -> Epilogue:
     return ImageStore() if options.image_store else RowMajor(element=4)
 
 
+def _apart(options: Options, arrays: Arrays) -> Arrays:
+    """Rows of C as far apart as they are, a texel of an image as four elements."""
+    values = flat.apart(arrays["C"].reshape(options.m, options.n), options.stride)
+    return {"C": values.reshape(options.m, -1, 4) if options.image_store else values}
+
+
 def _check(name: str, rows: int, ncols: int, options: Options) -> None:
     """Combinations that make no kernel."""
     check_shape(name, options)
     if options.interleaved_a and rows != 4:
         raise KernelError(f"{name}: interleaved-a with {rows} rows; a texel holds four, leave it out")
-    if options.own_pairs and not options.preload_b:
-        raise KernelError(
-            f"{name}: own-pairs without preload-b; columns in turn have no pairs, give preload-b=true"
-        )
+    check_pairs(name, options)
     in_turn = [flag for flag in ("pipeline_b", "component_stream") if getattr(options, flag)]
     if len(in_turn) > 1 or (in_turn and (options.preload_b or ncols < 2)):
         flags = " with ".join(flag.replace("_", "-") for flag in in_turn)
@@ -129,10 +116,8 @@ def _check(name: str, rows: int, ncols: int, options: Options) -> None:
         )
     if options.own_pairs and options.interleaved_a:
         raise KernelError(f"{name}: own-pairs with interleaved-a; give one of them")
-    if options.half_output and not options.image_store:
-        raise KernelError(f"{name}: half-output into a buffer of float32; give image-store=true too")
-    if 4 * options.m * options.n >= 1 << 32:
-        raise KernelError(f"{name}: C of {options.m} x {options.n} is beyond 4 GiB; give smaller m or n")
+    check_output(name, options)
+    check_words(name, options.m, options.stride or options.n)
 
 
 def _declare(rows: int, ncols: int, cases: tuple[Case, ...]) -> Kernel:
@@ -143,8 +128,8 @@ def _declare(rows: int, ncols: int, cases: tuple[Case, ...]) -> Kernel:
         options=Options,
         build=functools.partial(build, name, rows, ncols),
         inputs=single.random,
-        oracle=single.product,
-        tolerance=single.bound,
+        oracle=lambda options, arrays: _apart(options, single.product(options, arrays)),
+        tolerance=lambda options, arrays: _apart(options, single.bound(options, arrays)),
         patterns=single.PATTERNS,
         unit="GFLOPS",
         cases=cases,
@@ -171,6 +156,8 @@ def _cases(rows: int, ncols: int, k: int = 36) -> tuple[Case, ...]:
         Case("image-store", dict(m=m, n=n, k=k, image_store=True)),
         Case("half-output", dict(m=m, n=n, k=k, image_store=True, half_output=True)),
         Case("float-inputs", dict(m=m, n=n, k=k, float_inputs=True)),
+        Case("stride", dict(m=m, n=n, k=k, stride=2 * n)),
+        Case("image-stride", dict(m=m, n=n, k=k, stride=n + 64, image_store=True)),
     )
 
 
