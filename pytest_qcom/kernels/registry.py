@@ -13,6 +13,7 @@ from pytest_qcom.kernels.families import (
     gemm_4x8_fp32_splitk,
     gemm_4x8_fp32_waksman,
     gemm_4xn_fp16,
+    gemm_4xn_fp16_published,
     gemm_4xn_fp32_published,
     gemm_4xn_fp32_quad,
     gemm_8x8_fp16_batched,
@@ -40,6 +41,7 @@ from pytest_qcom.kernels.kernel import Kernel
 FAMILIES = (
     gemm_4x4_fp16,
     gemm_4xn_fp16,
+    gemm_4xn_fp16_published,
     gemm_8x8_fp16_batched,
     gemm_8x8_fp16_packed,
     gemm_8xn_fp16,

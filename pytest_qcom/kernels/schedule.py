@@ -55,6 +55,7 @@ class Multiply:
         kk: the k of the step that are multiplied.
         behind: samples that are issued behind the first product, which has waited for earlier ones.
         bank: which of several sets of texel registers.
+        sync: whether the phase starts with (sy); None leaves that to the schedule.
     """
 
     rows: tuple[int, ...]
@@ -62,6 +63,7 @@ class Multiply:
     kk: tuple[int, ...] = ALL_K
     behind: tuple[Load, ...] = ()
     bank: int = 0
+    sync: bool | None = None
 
     def uses(self, load: Load) -> bool:
         """Whether a product needs one of the samples."""
@@ -176,6 +178,9 @@ class Schedule:
             ``slots``, only idle slots, no (sy) or (ss); ``written``, nothing is added.
         unroll: K steps in a loop body; what is left over follows the loop.
         initial: what full accumulators start at, 32 bits.
+        b_index: which vec4 of the plan's ``b`` holds the texel of (column, k), where columns do not have
+            texel registers of their own, ``b0`` and so on.
+        partial: each k of a step has accumulators of its own, one set behind the other.
     """
 
     tile: Tile
@@ -193,6 +198,8 @@ class Schedule:
     peel: int = 0
     primed: tuple[Load, ...] = ()
     initial: int = 0
+    b_index: Callable[[int, int], int] | None = None
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -205,9 +212,21 @@ class Schedule:
         return self.phases(step) if callable(self.phases) else self.phases
 
     def slot(self, col: int, bank: int = 0) -> str:
-        """The name of the texels of column ``col``."""
+        """The name of the texels of column ``col``; those of the first bank where it is the only one."""
         slots = sum(f"b{index}" in self.plan for index in range(self.tile.cols))
-        return self.texels("b", col % slots, bank)
+        name = self.texels("b", col % slots, bank)
+        return name if name in self.plan else self.texels("b", col % slots)
+
+    def vector(self, col: int, kk: int, bank: int = 0) -> Reg:
+        """The first register of B's texel of a column, for k number ``kk`` of the step."""
+        if self.b_index:
+            return self.plan["b"].vec(self.b_index(col, kk))
+        return self.plan[self.slot(col, bank)].vec(kk)
+
+    def accumulator(self, row: int, col: int, kk: int) -> Reg:
+        """The first register of the sum of a row and column, or of its part of one k."""
+        place = row * self.tile.cols + col
+        return self.plan["acc"].vec(place + kk * self.tile.rows * self.tile.cols * self.partial)
 
     @staticmethod
     def texels(operand: str, index: int, bank: int = 0) -> str:
@@ -226,8 +245,10 @@ LARGEST_IMMEDIATE = 1023
 """Of a two-source instruction: signed 11 bits."""
 
 
-def generate(schedule: Schedule, k: int) -> Program:
+def generate(schedule: Schedule, k: int, bare: bool = False) -> Program:
     """The program that computes C = A B for the tile of each fiber, with ``k`` a multiple of 4.
+
+    ``bare``: without its K steps, which leaves a probe of what is around them.
 
     Raises:
         KernelError: a register plan that lacks something, or a k that the schedule cannot do.
@@ -243,7 +264,9 @@ def generate(schedule: Schedule, k: int) -> Program:
         schedule.coordinates.sample(w, schedule, load, Step(0, steps, final=False))
     looped = max(0, steps - schedule.peel) // schedule.unroll * schedule.unroll
     start = len(w)
-    if looped > schedule.unroll:
+    if bare:
+        pass
+    elif looped > schedule.unroll:
         w.label("loop")
         _emit_steps(w, schedule, schedule.unroll, end=looped)
         w.branch("loop")
@@ -282,7 +305,8 @@ def _emit_steps(w: Writer, schedule: Schedule, count: int, end: int | None) -> N
             if isinstance(phase, Load):
                 _emit_load(w, schedule, phase, waiting, step)
             elif isinstance(phase, Multiply):
-                _emit_products(w, schedule, phase, waiting, step, schedule.sync(products, step))
+                sync = schedule.sync(products, step) if phase.sync is None else phase.sync
+                _emit_products(w, schedule, phase, waiting, step, sync)
                 products += 1
             else:
                 phase.emit(w, schedule, step)
@@ -304,10 +328,9 @@ def _emit_products(
 
     The first one waits for the samples that the phase needs, so their coordinates change behind it.
     """
-    plan = schedule.plan
     for number, (row, col, kk) in enumerate(nested(schedule.order, phase)):
-        acc = plan["acc"].vec(row * schedule.tile.cols + col)
-        scalar, vector = schedule.scalar(row, kk, phase.bank), plan[schedule.slot(col, phase.bank)].vec(kk)
+        acc = schedule.accumulator(row, col, kk)
+        scalar, vector = schedule.scalar(row, kk, phase.bank), schedule.vector(col, kk, phase.bank)
         schedule.arithmetic.emit(w, acc, scalar, vector, schedule.scalar_first, sy=sync and not number)
         if number:
             continue

@@ -9,6 +9,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, LOCAL_ID, Tile, emit_multiply
 from pytest_qcom.kernels.registers import Block, RegisterPlan
+from pytest_qcom.kernels.schedule import Epilogue
 from pytest_qcom.kernels.writer import Writer, constant_name
 
 POINTER = 80
@@ -190,7 +191,7 @@ class ImageStore:
 class Constant:
     """A store of a number, 1024, in place of the accumulators: a probe of the store alone."""
 
-    store: RowMajor | ImageStore
+    store: Epilogue
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return self.store.constants(tile, row_bytes)

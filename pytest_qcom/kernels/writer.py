@@ -58,9 +58,22 @@ class Writer:
         """A half vec4 copied; not ``repeated``, its first scalar goes into all four."""
         self.emit("mov.u16u16", dst, f"(r){src}" if repeated else src, rpt=3)
 
-    def isam(self, dst: Reg, pair: Reg, texture: int, kind: str = "f16", sampler: int = 0) -> None:
-        """A texel of ``texture``, as ``kind``, at the integer coordinates in ``pair``."""
-        self.emit("isam.1d", dst, pair, type=kind, wrmask=15, samp=sampler, tex=texture)
+    def isam(
+        self,
+        dst: Reg,
+        pair: Reg,
+        texture: int,
+        kind: str = "f16",
+        sampler: int = 0,
+        sy: bool = False,
+        kept: bool = True,
+    ) -> None:
+        """A texel of ``texture``, as ``kind``, at the integer coordinates in ``pair``.
+
+        Not ``kept``, it is sampled and dropped, which leaves it in the cache.
+        """
+        mask = 15 if kept else 0
+        self.emit("isam.1d", dst, pair, type=kind, wrmask=mask, samp=sampler, tex=texture, sy=sy)
 
     def mad(self, acc: Reg, scalar: Reg, vector: Reg, scalar_first: bool = False, sy: bool = False) -> None:
         """``acc += scalar * vector``, four halves."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
+
 import numpy as np
 import pytest
 
@@ -9,8 +12,10 @@ from pytest_qcom import conformance
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.edit import branches
+from pytest_qcom.kernels.four_rows import Published
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.published import options_from_notes
+from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.rewrite import counts
 
 BEST = (
@@ -68,23 +73,123 @@ def test_registers_and_syncs(words: str, footprint: tuple[int, int], syncs: int)
     assert dict(counts(found.program))["sy"] == syncs
 
 
-def test_post_constant_stores_its_number(lenient: Device) -> None:
+@pytest.mark.parametrize("words", ["post-constant", "store-constant", "store-constant thread-store"])
+def test_post_constant_stores_its_number(lenient: Device, words: str) -> None:
     kernel, options = options_from_notes(
-        "gemm_4xn_fp16", f"{BEST} post-constant", {"m": "16", "n": "512", "k": "32"}
+        "gemm_4xn_fp16", f"{BEST} {words}", {"m": "16", "n": "512", "k": "32"}
     )
     run = conformance.prepare(lenient, kernel, options, np.random.default_rng(1))
     run.launch()
     assert (run.outputs()["C"] == 1024).all()
 
 
+def test_store_constant_multiplies_nothing() -> None:
+    """What is left is the prologue and the store of a number."""
+    found = dict(counts(build(f"{BEST} store-constant").program))
+    whole = dict(counts(build(f"{BEST} post-constant").program))
+    assert (found["isam"], found["mad"]) == (0, 0)
+    assert whole["instructions"] - found["instructions"] == LOOP + 1
+
+
+def test_a_waited_schedule_is_no_probe() -> None:
+    kernel = KERNELS["gemm_4xn_fp16_waited"]
+    for words in ({"no_store": True}, {"quad_a": True}, {"no_store": True, "alu_reps": 2}):
+        with pytest.raises(KernelError, match=r"^gemm_4xn_fp16_waited: .* does not give C; leave it out"):
+            kernel.build(kernel.configure(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "footprint"),
+    [
+        ("preload-b", (8, 36)),
+        ("preload-b preload-b-safe-coords", (28, 36)),
+        ("high-inputs", (10, 48)),
+        ("high-inputs stable-ay low-a-coords", (8, 44)),
+        ("high-a-only", (8, 36)),
+        ("separate-b-coords compact-acc", (10, 28)),
+        ("persistent-b-coords", (18, 32)),
+        ("persistent-b-coords save-output-coords", (19, 32)),
+        ("high-b-coords", (18, 32)),
+        ("safe-b-y", (16, 32)),
+        ("pipeline", (8, 40)),
+        ("ncols=2 direct=false", (8, 48)),
+        ("compact-acc image-store high-store", (30, 28)),
+        ("ncols=1 compact-acc", (8, 16)),
+        ("fregs-override=7 hregs-override=30", (7, 30)),
+    ],
+)
+def test_registers_of_the_notes(words: str, footprint: tuple[int, int]) -> None:
+    """Published: f/h of each plan."""
+    found = build(words)
+    assert (found.fregs, found.hregs) == footprint
+
+
+@pytest.mark.parametrize(
+    ("words", "isam", "mad", "sy"),
+    [
+        ("quad-a", 28, 64, 3),  # 8 of them broadcasts, which wait for the samples
+        ("pipeline", 52, 128, 6),  # 12 before the loop; two a K step, and the last samples end with the store
+        ("b-kk-pipeline", 20, 64, 2),
+        ("serial-b-cols", 20, 64, 10),  # on A, and twice a column: on its last sample and its first product
+        ("single-cols-all", 20, 64, 9),
+        ("interleave-second-pair alu-order=kk_col_row", 20, 64, 4),
+        ("row-sync", 20, 64, 9),
+        ("separate-b-coords", 20, 64, 3),
+        ("separate-b-coords first-sync-only", 20, 64, 2),
+    ],
+)
+def test_samples_products_and_syncs(words: str, isam: int, mad: int, sy: int) -> None:
+    found = dict(counts(build(words).program))
+    assert {name: found[name] for name in ("isam", "mad", "sy")} == {"isam": isam, "mad": mad, "sy": sy}
+
+
+FLAGS = [
+    option.name.replace("_", "-")
+    for option in dataclasses.fields(Published)
+    if isinstance(option.default, bool) and not option.default
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_options_compose_or_are_refused(seed: int) -> None:
+    """Any options make a kernel whose products are all there, or one line that says which do not."""
+    rng = random.Random(seed)
+    chosen = rng.sample(FLAGS, rng.randint(2, 6))
+    words = " ".join((*chosen, f"ncols={rng.choice((1, 2, 3, 4, 4))}", f"k-unroll={rng.choice((1, 2))}"))
+    kernel, options = options_from_notes("gemm_4xn_fp16", words, {"m": "128", "n": "1536", "k": "64"})
+    try:
+        found = kernel.build(options)
+    except KernelError as error:
+        assert str(error).startswith("gemm_4xn_fp16_published: ")
+        assert "\n" not in str(error)
+        return
+    done = dict(counts(found.program))["mad"]
+    assert done == (0 if options.store_constant else 4 * 4 * options.ncols * options.unroll)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("alu-reps=0", "alu-reps is 0; give 1 or more"),
-        ("low-a-coords", "low-a-coords is about pairs with a kept y; give stable-ay too"),
-        ("stream-b ncols=2", "stream-b is about 4 columns and single products"),
-        ("stream-b-no-sync", "stream-b-no-sync is about stream-b; give that too"),
-        ("own-pairs coord-delay=-1 skip-a-loads", "skipped loads are about published coordinates"),
+        ("low-a-coords", "low-a-coords needs stable-ay; give it too"),
+        ("alu-reps=2", "alu-reps beyond 1 is a probe; give no-store too"),
+        ("stream-b ncols=2", "stream-b is about 4 columns; there are 2"),
+        ("stream-b-no-sync", "stream-b-no-sync needs stream-b; give it too"),
+        ("stable-bx ncols=2", "stable-bx is about 4 columns; there are 2"),
+        ("persistent-coords stable-ay inc-coords", "persistent-coords needs stable-bx too"),
+        ("persistent-coords stable-ay", "persistent-coords needs inc-coords; give it too"),
+        ("coord-delay=8", "coord-delay is 8; give -1 (none) to 7"),
+        ("direct=false", "direct=false is about 1 or 2 columns in plain order"),
+        ("pipeline stream-b", "stream-b with pipeline; give one of them"),
+        ("pipeline stable-ay", "pipeline has coordinates of its own"),
+        ("high-inputs compact-acc", "compact-acc with high-inputs; give one of them"),
+        ("interleave-second-pair", "interleave-second-pair goes with alu-order=kk_col_row"),
+        ("safe-store image-store", "safe-store with image-store; give one of them"),
+        ("k-start=200 k-count=60", "K steps 200 to 260 of 256; give k-start and k-count within them"),
+        ("dynamic-split-k=3", "dynamic-split-k is 3 for m 1024 and 256 K steps; give a power of 2"),
+        ("dynamic-split-k=2 stable-bx", "dynamic-split-k with stable-bx; give one of them"),
+        ("acc-hr=36", "acc-hr is 36; the accumulators end beyond hr47"),
+        ("ncols=2 direct=false preload-b", "direct=false is about 1 or 2 columns in plain order"),
     ],
 )
 def test_bad_options_are_explained(words: str, message: str) -> None:

@@ -108,22 +108,6 @@ def test_unknown_case() -> None:
         ("gemm_4xn_fp16", {"threads": 96}, "threads is 96; give one of (64, 128, 256)"),
         ("gemm_4xn_fp16", {"ncols": 5}, "ncols is 5; give 1 to 4"),
         ("gemm_4xn_fp16", {"k_unroll": 0}, "k-unroll is 0; give 1 or more"),
-        ("gemm_4xn_fp16", {"coord_delay": 8, "own_pairs": False}, "coord-delay is 8; give -1 (none) to 7"),
-        (
-            "gemm_4xn_fp16",
-            {"stable_bx": True, "inc_coords": True},
-            "stable-bx, inc-coords with own-pairs, which has no such choice; give own-pairs=false",
-        ),
-        (
-            "gemm_4xn_fp16",
-            {"persistent_coords": True, "stable_ay": True, "own_pairs": False},
-            "persistent-coords needs inc-coords, stable-bx too",
-        ),
-        (
-            "gemm_4xn_fp16",
-            {"stable_bx": True, "ncols": 2, "own_pairs": False},
-            "stable-bx is about columns 2 and 3, there are 2; give ncols=4",
-        ),
         (
             "gemm_4xn_fp16",
             {"m": 32768},
@@ -133,11 +117,6 @@ def test_unknown_case() -> None:
             "gemm_4xn_fp16_published",
             {"k": 72, "k_unroll": 4},
             "18 K steps do not divide by k-unroll 4; the published kernels have no remainder",
-        ),
-        (
-            "gemm_4xn_fp16_published",
-            {"direct": False},
-            "direct is false; four accumulators an output are not declared, leave it true",
         ),
         ("gemm_4x4_fp16", {"k": 6}, "k is 6; a texel holds four of them, give a multiple of 4"),
         ("alu_peak", {}, "give one of compiler-pattern, gemm-pattern and groups-pattern"),

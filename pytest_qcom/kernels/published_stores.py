@@ -1,0 +1,167 @@
+"""Further store epilogues of the published kernels, and what stands before a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, Tile, emit_multiply
+from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.schedule import Epilogue
+from pytest_qcom.kernels.stores import POINTER, RowMajor
+from pytest_qcom.kernels.writer import Writer, constant_name
+
+_LOW, _HIGH = constant_name(POINTER), constant_name(POINTER + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadMajor:
+    """Each fiber's tile in one piece, fibers in the order of workgroups (x first) and local ids.
+
+    C is (workgroups * threads, rows, 4 cols) halves. The local id is made again from row and column. The plan
+    gives ``addresses``, ``offsets`` and ``row`` and ``col``.
+
+    Attributes:
+        grid_width: workgroups in x.
+    """
+
+    grid_width: int
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return ()
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        address, index, other = plan["addresses"][0], plan["offsets"][0], plan["offsets"][1]
+        row, col = plan["row"][0], plan["col"][0]
+        w.alu("shr.b", row, row, tile.rows.bit_length() - 1)
+        w.alu("and.b", row, row, tile.threads // LANES - 1)
+        w.alu("shl.b", row, row, LANES.bit_length() - 1)
+        w.alu("and.b", col, col, LANES - 1)
+        w.alu("add.u", col, col, row)
+        w.mov(index, GROUP_X if tile.swapped else GROUP_Y)
+        w.mov(other, GROUP_Y if tile.swapped else GROUP_X)
+        w.alu("mul.s24", index, index, self.grid_width)
+        w.alu("add.u", index, index, other)
+        w.alu("shl.b", index, index, tile.threads.bit_length() - 1)
+        w.alu("add.u", index, index, col)
+        emit_multiply(w, index, index, 8 * tile.rows * tile.cols)
+        w.alu("add.u", address, index, _LOW)
+        w.alu("cmps.u.lt", index, address, _LOW)
+        w.alu("add.u", address + 1, index, _HIGH)
+        for number in range(tile.rows * tile.cols):
+            w.store_half(address, plan["acc"].vec(number), 8 * number)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Row-major, straight from the accumulators, from one address to whose low word alone more is added.
+
+    Where a fiber's tile crosses 4 GiB the carry is lost. The plan is that of :class:`RowMajor`.
+    """
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return RowMajor().constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        _address(w, tile, plan, plan["row"][0], plan["col"][0])
+        address, base = plan["addresses"], plan["carries"][0]
+        w.mov(base, address[0])
+        for row in range(tile.rows):
+            for col in range(tile.cols):
+                if row:
+                    w.alu("add.u", address[0], base, constant_name(_ROW_STEPS + row - 1))
+                elif col:
+                    w.mov(address[0], base)
+                if col:
+                    w.alu("add.u", address[0], address[0], 8 * LANES * col)
+                w.store_half(address[0], plan["acc"].vec(row * tile.cols + col), 0)
+
+
+_ROW_STEPS = RowMajor().constants(Tile(2, 1, 128), 0)[0][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Row-major, one vector at a time, each with an address of its own: the notes' safe store.
+
+    The plan is that of :class:`RowMajor`.
+
+    Attributes:
+        first: vec4 columns before it are left out.
+    """
+
+    first: int = 0
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return RowMajor().constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        row, col, address = plan["row"][0], plan["col"][0], plan["addresses"]
+        for col_index in range(self.first, tile.cols):
+            for line in range(tile.rows):
+                w.alu("add.s", address[2], row, line)
+                w.alu("add.s", address[3], col, LANES * col_index)
+                _address(w, tile, plan, address[2], address[3])
+                w.store_half(address[0], plan["acc"].vec(line * tile.cols + col_index), 0)
+
+
+def _address(w: Writer, tile: Tile, plan: RegisterPlan, row: Reg, col: Reg) -> None:
+    """The address of (row, column) in the first pair of ``addresses``."""
+    address, offsets, carry = plan["addresses"], plan["offsets"], plan["carries"][0]
+    w.alu("mul.s24", offsets[0], row, constant_name(_ROW_STEPS))
+    emit_multiply(w, offsets[1], col, 8)
+    w.alu("add.u", address[0], offsets[0], offsets[1])
+    w.alu("add.u", address[0], address[0], _LOW)
+    w.alu("cmps.u.lt", carry, address[0], _LOW)
+    w.alu("add.u", address[1], carry, _HIGH)
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """Four sets of accumulators, one a k of the texel, are added up before the store."""
+
+    store: Epilogue
+    sets: int = 4
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return self.store.constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        acc, size = plan["acc"], 4 * tile.rows * tile.cols
+        for part in range(1, self.sets):
+            for index in range(0, size, 4):
+                other = acc[part * size + index]
+                w.alu("add.f", acc[index], f"(r){acc[index]}", f"(r){other}", rpt=3)
+        self.store.emit(w, tile, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """C has a part below the other for each part of K: ``rows`` each, the plan's ``part`` says which."""
+
+    store: Epilogue
+    rows: int
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return self.store.constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        part, row = plan["part"][0], plan["row"][0]
+        w.alu("shl.b", part, part, self.rows.bit_length() - 1)
+        w.alu("add.s", row, row, part)
+        self.store.emit(w, tile, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Row and column come back from where the coordinates' first step saved them, in ``saved``."""
+
+    store: Epilogue
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return self.store.constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        w.mov(plan["row"][0], plan["saved"][0])
+        w.mov(plan["col"][0], plan["saved"][1])
+        self.store.emit(w, tile, plan)
