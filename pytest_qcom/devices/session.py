@@ -164,7 +164,7 @@ def _virtual_node(entry: Entry, hazards: str) -> Iterator[None]:
             )
         _process_node = kgsl.Node(virtual.gpu(hazards))
     node = _process_node
-    node.gpu.watch(virtual.hook(hazards))
+    virtual.set_up(node.gpu, hazards)
     with kgsl.installed(node):
         yield
     node.gpu.check()

@@ -32,15 +32,38 @@ def gpu(hazards_mode: str) -> VirtualGpu:
     Raises:
         DeviceUnavailable: another mode, or one that does not go with looking for races.
     """
-    found = hook(hazards_mode)
+    return VirtualGpu(executor(hazards_mode), Clock(), hook(hazards_mode))
+
+
+def set_up(machine: VirtualGpu, hazards_mode: str) -> None:
+    """Has a virtual A630 run and look at programs as :func:`gpu` would have it from now on.
+
+    Raises:
+        DeviceUnavailable: as :func:`gpu`.
+    """
+    machine.run_on(executor(hazards_mode))
+    machine.watch(hook(hazards_mode))
+
+
+def executor(hazards_mode: str) -> Executor:
+    """What runs launches in a hazards mode; the same object for the same settings.
+
+    Raises:
+        DeviceUnavailable: as :func:`gpu`.
+    """
+    hook(hazards_mode)
     races = os.environ.get(RACES_VARIABLE, "0") not in ("", "0")
     if races and hazards_mode == "emulate":
         raise DeviceUnavailable(
             f"virtual device with hazards mode emulate and {RACES_VARIABLE}: races are looked for with every "
             "wait in its place; choose hazards mode strict or off"
         )
-    late = _hazardous if hazards_mode == "emulate" else None
-    return VirtualGpu(Executor(late=late, races=races), Clock(), found)
+    return _executor(hazards_mode == "emulate", races)
+
+
+@functools.cache
+def _executor(late: bool, races: bool) -> Executor:
+    return Executor(late=_hazardous if late else None, races=races)
 
 
 def hook(hazards_mode: str) -> ProgramHook | None:

@@ -125,6 +125,32 @@ def test_one_virtual_gpu_for_the_process() -> None:
     assert python(TWICE) == "[3.0, 6.0] True\n[3.0, 6.0] False\n"
 
 
+SETTINGS = """
+from pytest_qcom.devices import RACES_VARIABLE
+executors = []
+for mode, races in (("strict", "0"), ("emulate", "0"), ("off", "1"), ("strict", "0")):
+    os.environ[RACES_VARIABLE] = races
+    with session.installed(entry, mode):
+        from tinygrad import Tensor
+        print((Tensor([1.0, 2.0]) * 3).tolist(), end=" ")
+        executors.append(session._process_node.gpu.executor)
+print([(e._late is not None, e._races) for e in executors], executors[0] is executors[3])
+os.environ[RACES_VARIABLE] = "1"
+try:
+    with session.installed(entry, "emulate"):
+        print("installed")
+except QcomError as error:
+    print("races" in str(error))
+"""
+
+
+def test_a_second_session_has_its_own_settings() -> None:
+    """The node stays, what executes is another executor."""
+    assert python(SETTINGS) == (
+        "[3.0, 6.0] " * 4 + "[(False, False), (True, False), (False, True), (False, False)] True\nTrue\n"
+    )
+
+
 OTHER = """
 from tinygrad.device import Device
 Device._opened_devices.add("QCOM")

@@ -24,12 +24,14 @@ from pathlib import Path
 from suites.fuzz.targets import TARGETS
 
 PATIENCE = 60.0
-"""Seconds after which an input counts as hung: they take milliseconds, but the machine may be busy."""
+"""Seconds after which an input, which takes milliseconds, counts as hung: of processor time, or ten times as
+many of the clock, since the machine may be busy."""
 
 _ROOM = 1 << 20
 _HEAD = 12  # the number of the input, its length
 _DONE, _SETUP = (1 << 64) - 1, (1 << 64) - 2
 _SETUP_PATIENCE = 10 * PATIENCE
+_BUSY = 10
 _ROOT = Path(__file__).parents[2]
 
 
@@ -82,6 +84,15 @@ def report(folder: Path, target: str, seed: int, number: int, text: str, shared:
     return path.with_suffix(".txt")
 
 
+def processor_seconds(process: int) -> float:
+    """Processor time that a process has used so far; 0 where that cannot be known."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Worker:
     """A process at work on a range of inputs, and its watch."""
 
@@ -94,7 +105,7 @@ class Worker:
 
     def launch(self, start: int) -> None:
         """A new process, from input ``start`` on."""
-        self.seen, self.since = _SETUP, time.monotonic()
+        self.seen, self.since = _SETUP, (time.monotonic(), 0.0)
         (self.folder / "input").write_bytes(struct.pack("<QI", _SETUP, 0) + bytes(_ROOM - _HEAD))
         arguments = [self.target, str(self.seed), str(start), str(self.stop), str(self.folder)]
         environment = os.environ | {"PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(_ROOT)}
@@ -111,11 +122,13 @@ class Worker:
         """Whether the work is done; a process that died or stands still is replaced."""
         shared = (self.folder / "input").read_bytes()
         number = struct.unpack_from("<Q", shared)[0]
+        now = time.monotonic(), processor_seconds(self.process.pid)
         if number != self.seen:
-            self.seen, self.since = number, time.monotonic()
+            self.seen, self.since = number, now
         code = self.process.poll()
         patience = _SETUP_PATIENCE if number == _SETUP else PATIENCE
-        if code is None and time.monotonic() - self.since < patience:
+        waited, used = (later - before for later, before in zip(now, self.since, strict=True))
+        if code is None and used < patience and waited < _BUSY * patience:
             return False
         if code is None:
             self.process.kill()

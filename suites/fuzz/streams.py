@@ -1,18 +1,13 @@
-"""Command streams and ioctl arguments gone wrong: how they are made and what must hold of them."""
+"""Command streams gone wrong: how they are made and what must hold of them."""
 
 from __future__ import annotations
 
-import ctypes
 import random
-import struct
-from typing import Any
 
-from tinygrad.runtime.autogen import kgsl
 from tinygrad.runtime.ops_qcom import pkt4_hdr, pkt7_hdr
 
 from pytest_qcom.errors import QcomError
 from pytest_qcom.virtual.dispatch import Dispatch
-from pytest_qcom.virtual.kgsl import Node
 from pytest_qcom.virtual.memory import Memory
 from pytest_qcom.virtual.pm4 import Opcode
 from pytest_qcom.virtual.registers import REGISTERS
@@ -20,9 +15,6 @@ from suites.virtual.bench import Bench, descriptor, signal, wait
 
 OPCODES = [int(code) for code in Opcode]
 INTERESTING = [0, 1, 2, 3, 4, 8, 0x3F, 0x40, 0xFF, 0x100, 0xFFF, 0x1000, 0x80000000, 0xFFFFFFFF, 0xFCFCFCFC]
-CALLS = [
-    call for name, call in vars(kgsl).items() if name.startswith("IOCTL_KGSL_") and hasattr(call, "args")
-]
 
 
 def stream(bench: Bench) -> list[int]:
@@ -80,44 +72,3 @@ def mutate(source: random.Random, words: list[int]) -> list[int]:
             words[at:at] = [pkt7_hdr(source.choice(OPCODES), count), *values]
         words = words or [0]
     return words
-
-
-def field(driver: Node, source: random.Random, layout: type[Any]) -> bytearray:
-    """An argument with a few fields set to small, large or real values."""
-    data = bytearray(ctypes.sizeof(layout))
-    for _ in range(source.randrange(6)):
-        size = source.choice((4, 8))
-        at = source.randrange(0, max(1, len(data) - size + 1), 4)
-        buffers = driver.gpu.memory.buffers
-        real = [buffer.address for buffer in buffers] + [buffer.size for buffer in buffers]
-        value = source.choice([*INTERESTING, *real, source.getrandbits(64), kgsl.KGSL_MEMFLAGS_USE_CPU_MAP])
-        data[at : at + size] = struct.pack("<Q", value & (1 << 64) - 1)[:size]
-    return data[: ctypes.sizeof(layout)]
-
-
-def call(driver: Node, source: random.Random) -> None:
-    """One ioctl with random contents, rarely of a number that is none."""
-    binding = source.choice(CALLS)
-    direction, group, number, layout = binding.args
-    size = ctypes.sizeof(layout) if layout is not None else 0
-    request = direction << 30 | size << 16 | group << 8 | number
-    argument = field(driver, source, layout) if layout is not None else bytearray(8)
-    if source.randrange(20) == 0:
-        request ^= 1 << source.randrange(32)
-    driver.ioctl(request, argument)
-
-
-def attack(source: random.Random) -> bool:
-    """Some ioctls and mmaps on a new node; whether all were accepted."""
-    node = Node(Bench(wait_limit=0.002).gpu)
-    sound = True
-    for _ in range(source.randrange(1, 12)):
-        try:
-            if source.randrange(3):
-                call(node, source)
-            else:
-                node.mmap(source.choice(INTERESTING), source.choice([*INTERESTING, 0x2000, 0x3000]))
-        except (OSError, QcomError) as error:
-            assert str(error)
-            sound = False
-    return sound

@@ -6,11 +6,11 @@ An input that ends in an error of ours, or of the driver, ended well. Everything
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,9 +26,10 @@ from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.table import OPS
 from pytest_qcom.kernels.registry import KERNELS
-from pytest_qcom.virtual.dispatch import Format
+from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Uniforms
 from pytest_qcom.virtual.executor import Executor
-from suites.fuzz.streams import attack, mutate, stream, submit, touch
+from suites.fuzz.ioctls import attack
+from suites.fuzz.streams import mutate, stream, submit, touch
 from suites.isa.strategies import word_of
 from suites.virtual.bench import Bench
 from suites.virtual.executor.rig import Memory, aligned, image, launch
@@ -140,11 +141,19 @@ class Shaders:
             program = launch(struct.pack("<Q", END), thread128=thread128)
             Executor(threads=1, cache_dir=folder).run(program, Memory())
         self.guarded = aligned((3, 4096), np.uint8)
+        base = int(self.guarded[1].ctypes.data)
         texture = self.guarded[1].view(np.float16).reshape(8, 64, 4)
-        self.bound = tuple(
-            dataclasses.replace(image(texture, form), width=4096 // 8 // (2 if "32" in form.name else 1) // 8)
-            for form in (Format.RGBA16_FLOAT, Format.RGBA32_FLOAT, Format.RGBA8_UNORM, Format.RGBA32_UINT)
+        forms = (Format.RGBA16_FLOAT, Format.RGBA32_FLOAT, Format.RGBA8_UNORM, Format.RGBA32_UINT)
+        self.bound = (
+            *(
+                replace(image(texture, f), width=4096 // 8 // (2 if "32" in f.name else 1) // 8)
+                for f in forms
+            ),
+            Image(base, 64, 16, 64, Format.R8_SINT, depth=4, layer_pitch=1024),
         )
+        words = Image(base, 1000, 1, 4000, Format.R32_UINT)
+        uniforms = (Uniforms(base, 4096), Uniforms(base + 64, 1 << 16), Uniforms(1, 64))
+        self.uniforms, self.sets = uniforms, (DescriptorSet((*self.bound, None, words), uniforms), None)
 
     def run(self, source: random.Random, save: Save) -> str:
         if self.count % 64 == 0:  # what was compiled before is let go
@@ -165,6 +174,7 @@ class Shaders:
             code, constants, merged=source.random() < 0.2, thread128=source.random() < 0.3,
             shared_bytes=source.choice((0, 1024)), private_bytes=source.choice((0, 512)),
             constant_demotion=source.random() < 0.5, textures=self.bound, images=self.bound,
+            uniforms=self.uniforms, sets=self.sets,
             local_size=(source.choice((1, 32, 64, 100)), source.choice((1, 1, 2)), 1),
             groups=(source.choice((1, 3)), 1, 1),
         )  # fmt: skip
@@ -237,7 +247,7 @@ class Containers:
         assert bytes(program.image) == found.image
         try:
             found.inject(bytes(8 * source.randrange(1, 40)), source.randrange(49), source.randrange(49))
-            dataclasses.replace(found, private_bytes=source.randrange(4096)).to_bytes()
+            replace(found, private_bytes=source.randrange(4096)).to_bytes()
         except QcomError:
             pass
         return GOOD

@@ -68,6 +68,7 @@ def test_what_goes_wrong_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(fuzz.subprocess, "Popen", popen)  # type: ignore[attr-defined]
     monkeypatch.setattr(fuzz, "PATIENCE", 3.0)
+    monkeypatch.setattr(fuzz, "_BUSY", 1)
     result = fuzz.campaign("broken", 5, 6, tmp_path / "found")
     assert [path.name for path in result.found] == ["broken-5-1.txt", "broken-5-2.txt", "broken-5-3.txt"]
     raised, died, hung = (path.read_text() for path in result.found)

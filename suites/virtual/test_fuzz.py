@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suites.fuzz.streams import attack, mutate, stream, submit, touch
+from suites.fuzz.ioctls import Client, attack
+from suites.fuzz.streams import mutate, stream, submit, touch
 from suites.virtual.bench import Bench
 
 WORD = st.integers(0, 2**32 - 1)
@@ -34,6 +35,12 @@ def test_random_streams(words: list[int]) -> None:
 @given(st.randoms(use_true_random=False))
 def test_mutated_ioctls(source: random.Random) -> None:
     attack(source)
+
+
+@settings(max_examples=50)
+@given(st.randoms(use_true_random=False))
+def test_sound_sequences_of_ioctls_are_accepted(source: random.Random) -> None:
+    assert Client(source, wrong=0.0).run(40)
 
 
 @pytest.mark.parametrize("seed", range(4))

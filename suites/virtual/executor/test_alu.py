@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_qcom.errors import EncodeError
+from pytest_qcom.errors import DecodeError
 from pytest_qcom.isa import access
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.decoder import decode
@@ -69,34 +69,34 @@ def _source(operand: Operand, draw: random.Random) -> Operand:
     return operand
 
 
+def _draw(op: Op, slot: int, draw: random.Random) -> Instr | None:
+    """A random use of ``op`` that writes the destinations of ``slot``; ``None`` if the word is none."""
+    try:
+        instr = decode(word_of(op, draw))
+    except DecodeError:  # operands that do not exist
+        return None
+    operands = (*instr.srcs, *((instr.dst,) if instr.dst else ()))
+    if instr.op is not op or any(o.kind in (Kind.REL_GPR, Kind.REL_CONST) for o in operands):
+        return None
+    assert instr.dst is not None
+    dst = instr.dst
+    if not PREDICATE <= dst.value < PREDICATE + 4:
+        dst = replace(dst, value=(OUT_HALF if dst.half else OUT_FULL) + 4 * slot)
+    elif access.elements(instr) > 1:
+        return None
+    attrs = tuple(
+        (key, dst.value + int(key[3])) if key in ("dst1", "dst2", "dst3") else (key, value)
+        for key, value in instr.attrs
+    )
+    srcs = tuple(_source(o, draw) for o in instr.srcs)
+    return decode(encode(replace(instr, dst=dst, srcs=srcs, attrs=attrs, sy=False, jp=False)))
+
+
 def _instruction(op: Op, slot: int, draw: random.Random) -> Instr:
-    """A random use of ``op`` that writes the destinations of ``slot``."""
-    for _ in range(2000):
-        try:
-            instr = decode(word_of(op, draw))
-        except Exception:
-            continue
-        operands = (*instr.srcs, *((instr.dst,) if instr.dst else ()))
-        if instr.op is not op or any(o.kind in (Kind.REL_GPR, Kind.REL_CONST) for o in operands):
-            continue
-        assert instr.dst is not None
-        dst = instr.dst
-        if not PREDICATE <= dst.value < PREDICATE + 4:
-            dst = replace(dst, value=(OUT_HALF if dst.half else OUT_FULL) + 4 * slot)
-        elif access.elements(instr) > 1:
-            continue
-        attrs = tuple(
-            (key, dst.value + int(key[3])) if key in ("dst1", "dst2", "dst3") else (key, value)
-            for key, value in instr.attrs
-        )
-        srcs = tuple(_source(o, draw) for o in instr.srcs)
-        instr = replace(instr, dst=dst, srcs=srcs, attrs=attrs, sy=False, jp=False)
-        try:
-            again = decode(encode(instr))
-        except EncodeError:
-            continue
-        return again
-    raise AssertionError(f"no legal form of {op.name} found")
+    """The first random use of ``op`` that is one."""
+    found = next(filter(None, (_draw(op, slot, draw) for _ in range(2000))), None)
+    assert found is not None, f"no legal form of {op.name} found"
+    return found
 
 
 def _program(instrs: list[Instr]) -> tuple[Program, list[int]]:
@@ -219,6 +219,14 @@ def test_matches_the_reference(executor: Executor, seed: int, ops: tuple[Op, ...
 @pytest.mark.parametrize("seed,ops", _batches()[::3])
 def test_portable_code_gives_the_same(portable: Executor, seed: int, ops: tuple[Op, ...]) -> None:
     _run(portable, seed, ops, thread128=False)
+
+
+def test_enough_random_words_are_used() -> None:
+    """What is drawn in vain is known: relative operands, table entries that do not exist, wide predicates."""
+    draw = random.Random(5)
+    used = {op.name: sum(_draw(op, 0, draw) is not None for _ in range(100)) for op in ALU}
+    assert len(used) == len(ALU) and min(used.values()) >= 5, used
+    assert sum(used.values()) > 25 * len(ALU), used
 
 
 def test_every_alu_entry_is_covered() -> None:
