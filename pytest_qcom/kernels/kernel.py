@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from pytest_qcom import envelope
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
+
+BUILDS_KEPT = 32
+"""Builds of a kernel that a process keeps: several tests take the same case, and some compile for seconds."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -160,10 +164,14 @@ class Kernel(Declared):
     """A kernel.
 
     Attributes:
-        build: options to a :class:`Build`. Raises :class:`KernelError` on options that do not go together.
+        build: options to a :class:`Build`, the latest of which are kept. Raises :class:`KernelError` on
+            options that do not go together.
     """
 
     build: Callable[[Any], Build]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "build", functools.lru_cache(maxsize=BUILDS_KEPT)(self.build))
 
 
 def _value(kernel: str, key: str, value: Any, kind: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,9 +28,8 @@ def cases(*claims: str, of: str = "", but: Sequence[str] = ()) -> list[object]:
     ]
 
 
-@functools.cache
 def built(kernel: str, case: str) -> Build:
-    """A declared case, built once a session."""
+    """A declared case."""
     return KERNELS[kernel].build(KERNELS[kernel].configure({}, case))
 
 
