@@ -21,7 +21,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("action", choices=sorted(ACTIONS), help="what to do")
     sub.add_argument("file", type=Path, metavar="FILE", help="the pickle of a TinyJit")
     sub.add_argument("--with", dest="other", type=Path, metavar="FILE", help="compare: the other graph")
-    sub.add_argument("--call", type=int, metavar="N", help="disasm: this call alone")
+    sub.add_argument("--call", type=int, metavar="N", help="disasm, sweep: this call alone")
     sub.add_argument("--patch", action="append", default=[], metavar="NAME", help="patch: repeat for several")
     sub.add_argument("--check", action="store_true", help="patch: run before and after on the same inputs")
     sub.add_argument("--output", type=Path, metavar="FILE", help="patch: where the result is written")
@@ -79,10 +79,27 @@ def _disasm(options: argparse.Namespace) -> Answer:
     from pytest_qcom.openpilot import inspection
 
     graph = _load(options.file)
-    if options.call is not None and not 0 <= options.call < len(graph.calls):
-        raise GraphError(f"call {options.call}: the graph has {len(graph.calls)} calls; give one of them")
+    if options.call is not None:
+        _require_call(options.call, graph)
     facts = inspection.listing(graph, options.call)
     return facts, list(inspection.listing_lines(facts)), 0
+
+
+def _sweep(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import inspection
+
+    if options.call is None:
+        raise GraphError("graph sweep: no call named; give --call with its number ('qcom graph show')")
+    graph = _load(options.file)
+    _require_call(options.call, graph)
+    with _device(options):
+        facts = inspection.sweep(graph, options.call, _generator(options))
+    return facts, list(inspection.sweep_lines(facts)), 0
+
+
+def _require_call(number: int, graph: Graph) -> None:
+    if not 0 <= number < len(graph.calls):
+        raise GraphError(f"call {number}: the graph has {len(graph.calls)} calls; give one of them")
 
 
 def _profile(options: argparse.Namespace) -> Answer:
@@ -164,5 +181,6 @@ ACTIONS: dict[str, Callable[[argparse.Namespace], Answer]] = {
     "patch": _patch,
     "profile": _profile,
     "show": _show,
+    "sweep": _sweep,
 }
 """What ``qcom graph`` can do."""

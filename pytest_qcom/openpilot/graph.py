@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.isa.program import Program as Code
-from pytest_qcom.openpilot import library
+from pytest_qcom.openpilot import library, nodes
 from pytest_qcom.openpilot.pickles import Record
 
 IMAGE = 3
@@ -71,6 +71,20 @@ class Memory:
         return np.frombuffer(self.contents, self.dtype)
 
 
+def weight(array: NDArray[Any]) -> Memory:
+    """New memory that holds an array and is never written."""
+    data, dtype = np.ascontiguousarray(array).tobytes(), array.dtype.name
+    slot = nodes.fresh_slot()
+    node = nodes.buffer(slot, dtype, array.size, "QCOM", data)
+    return Memory(Kind.WEIGHT, f"new-weight{slot}", dtype, len(data), data, node)
+
+
+def temporary(dtype: str, count: int) -> Memory:
+    """New memory for ``count`` elements that one call writes and later ones read."""
+    name = f"new-temporary{nodes.fresh_slot()}"
+    return Memory(Kind.TEMPORARY, name, dtype, count * np.dtype(dtype).itemsize)
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """Bytes ``start`` to ``start + nbytes`` of some memory, as elements of ``dtype``."""
@@ -80,6 +94,11 @@ class View:
     nbytes: int
     dtype: str
     node: Record | None = field(default=None, compare=False, repr=False)
+
+    @staticmethod
+    def of(memory: Memory, dtype: str | None = None) -> View:
+        """All of some memory."""
+        return View(memory, 0, memory.nbytes, dtype or memory.dtype)
 
     @property
     def whole(self) -> bool:

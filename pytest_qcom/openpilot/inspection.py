@@ -6,13 +6,16 @@ import difflib
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import execution
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View
 from pytest_qcom.openpilot.patch import difference
+from pytest_qcom.openpilot.patches import launches
 
 Facts = dict[str, Any]
 
@@ -157,6 +160,42 @@ def profile_lines(facts: Facts) -> Iterator[str]:
     for row in facts["programs"]:
         count = len(row["calls"])
         yield f"{1e3 * row['seconds']:9.4f} ms  {count:3} x {row['program']} {row['digest']}"
+
+
+def sweep(graph: Graph, number: int, generator: np.random.Generator) -> Facts:
+    """Device seconds of one call with its work divided into workgroups of each size that there is.
+
+    Raises:
+        GraphError: its workgroups cannot be divided otherwise, or the graph does not run.
+        LaunchError, GpuFault, GpuHang, HazardError: what the device ran into.
+    """
+    call = graph.calls[number]
+    sizes = list(launches.candidates(call.program)) if call.program else []
+    if len(sizes) < 2:
+        reason = launches.against(call.program, call.program.local) if call.program else "it is a copy"
+        raise GraphError(
+            f"sweep of call {number} ({call.label}): {reason or 'it has one size'}; choose another"
+        )
+    inputs = execution.random_inputs(graph, generator)
+    rows = []
+    for size in sizes:
+        assert call.program is not None
+        program = launches.divided(call.program, size)
+        calls = (*graph.calls[:number], replace(call, program=program), *graph.calls[number + 1 :])
+        seconds = execution.run(graph.with_calls(calls), inputs, stop=number + 1).seconds[number]
+        rows.append({"local": list(size), "groups": list(program.groups), "seconds": seconds})
+    return {
+        "call": number,
+        "program": call.label,
+        "sizes": sorted(rows, key=lambda row: (row["seconds"], row["local"])),
+    }
+
+
+def sweep_lines(facts: Facts) -> Iterator[str]:
+    """:func:`sweep` as text, the fastest first."""
+    yield f"call {facts['call']}, {facts['program']}"
+    for row in facts["sizes"]:
+        yield f"{1e3 * row['seconds']:9.4f} ms  {row['groups']} groups of {row['local']}"
 
 
 def compare(before: Graph, after: Graph, generator: np.random.Generator, threshold: float = 0.0) -> Facts:

@@ -105,7 +105,7 @@ MODELS: dict[str, Model] = {
         Model(
             name="vision-mlp",
             summary="two blocks of up-projection, GELU, down-projection and residual",
-            inputs={"x": Shape((32, 64))},
+            inputs={"x": Shape((256, 64))},
             build=_vision_mlp,
         ),
         Model(

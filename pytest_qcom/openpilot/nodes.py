@@ -6,6 +6,7 @@ Numbers of operations are those of the tinygrad that is installed; the project p
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -147,6 +148,14 @@ def content(node: Record) -> bytes | None:
     return None if data is None else bytes(data)
 
 
+_fresh = itertools.count(1 << 40)
+
+
+def fresh_slot() -> int:
+    """A number that no buffer of a graph has; written graphs number theirs from 0."""
+    return next(_fresh)
+
+
 def described(value: Any) -> Any:
     """An object of tinygrad's as records. It must hold no buffer of a device."""
     return pickles.loads(pickle.dumps(value))
@@ -157,7 +166,7 @@ def numbered(node: Record, slots: Mapping[int, int]) -> tuple[Any, ...]:
     if op(node) != "BUFFER":
         return node.arguments
     fields = argument(node).fields
-    if fields["slot"] not in slots:  # in registers or local memory of a kernel
+    if not isinstance(fields["device"], str):  # in registers or local memory of a kernel
         return node.arguments
     renamed = pickles.made(_UOPS, "ParamArg", **{**fields, "slot": slots[fields["slot"]]})
     return (*node.arguments[:3], renamed, *node.arguments[4:])

@@ -27,10 +27,10 @@ def page(captured: Captured) -> str:
 def _lines(captured: Captured) -> Iterator[str]:
     yield "# Patches of captured graphs"
     yield ""
-    yield f"Made from {len(PATCHES)} declarations, in the order in which a pipeline applies them. Each is checked by"
-    yield "running the graph before and after it on the same random inputs; results may move by the given share of"
-    yield "their largest magnitude. `qcom graph patch FILE --patch NAME --check --output FILE` applies one and prints"
-    yield "what it does to the time."
+    yield f"Made from {len(PATCHES)} declarations, in the order in which a pipeline applies them. Each is"
+    yield "checked by running the graph before and after it on the same random inputs; results may move"
+    yield "by the given share of their largest magnitude. `qcom graph patch FILE --patch NAME --check --output FILE`"
+    yield "applies one and prints what it does to the time."
     yield ""
     yield "# Models that they are checked on"
     yield ""
@@ -53,6 +53,8 @@ def _section(each: Patch, captured: Captured) -> Iterator[str]:
         "Results keep their bits" if not each.tolerance.share else f"Results move by {each.tolerance.share:g}"
     )
     yield f"{moved}: {each.tolerance.reason}. Derived from: {each.source}."
+    if not each.models:
+        return
     yield ""
     yield "| model | sites | calls before | calls after |"
     yield "| --- | --- | --- | --- |"

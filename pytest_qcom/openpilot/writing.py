@@ -30,19 +30,16 @@ def save(graph: Graph, path: Path) -> None:
         raise GraphError(f"{path}: cannot be written ({error.strerror}); name another file") from error
 
 
-def dumps(graph: Graph, first_slot: int | None = None) -> bytes:
+def dumps(graph: Graph, first_slot: int = 0) -> bytes:
     """The pickle of the TinyJit that runs the graph.
 
     Args:
-        first_slot: tinygrad tells the buffers of a process apart by their numbers; those of the graph get
-            numbers from here on. By default they keep theirs, as in a process of their own.
+        first_slot: tinygrad tells the buffers of a process apart by their numbers; those of the graph are
+            numbered from here on, in the order in which the calls use them.
     """
     graph.verify()
     arena = plan(graph)
-    slots = sorted(
-        {nodes.storage(m.node).slot for m in graph.memories if m.node and m.kind is not Kind.INPUT}
-    )
-    place = nodes.buffer(max(slots, default=-1) + 1, "int8", arena.nbytes, DEVICE) if arena.nbytes else None
+    place = nodes.buffer(nodes.fresh_slot(), "int8", arena.nbytes, DEVICE) if arena.nbytes else None
     writer = _Writer(arena, place)
     linear = nodes.linear(list(writer.lowered(graph.calls)))
     parts = reading.captured(graph.frame)
@@ -50,9 +47,9 @@ def dumps(graph: Graph, first_slot: int | None = None) -> bytes:
         "tinygrad.engine.jit", "CapturedJit", parts.result, linear, parts.names, parts.infos
     )
     jit = pickles.call("tinygrad.engine.jit", "_TinyJit", None, captured)
-    if first_slot is None:
-        return pickles.dumps(jit)
-    numbers = dict(zip((*slots, max(slots, default=-1) + 1), itertools.count(first_slot), strict=False))
+    buffers = [memory.node for memory in graph.memories if memory.node and memory.kind is not Kind.INPUT]
+    buffers += [place] if place is not None else []
+    numbers = {nodes.storage(node).slot: number for number, node in enumerate(buffers, first_slot)}
 
     def renumbered(record: Record) -> tuple[Any, ...]:
         return nodes.numbered(record, numbers) if record.name == "UOp" else record.arguments

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
-from pytest_qcom.openpilot.graph import Call, Graph, Kind, View
+from pytest_qcom.openpilot.graph import Graph, Kind
 from pytest_qcom.openpilot.registry import PATCHES
 
 Miss = tuple[str, Callable[[Graph], Graph]]
@@ -38,19 +36,25 @@ def only_first_level(graph: Graph) -> Graph:
     return replace(graph, calls=tuple(kept))
 
 
+def after(name: str) -> Callable[[Graph], Graph]:
+    """The graph once a patch was applied: what is left looks like its sites and is none."""
+    from pytest_qcom.openpilot.patch import apply
+
+    return lambda graph: apply(PATCHES[name], graph).graph
+
+
+def as_it_is(graph: Graph) -> Graph:
+    """The model's own graph."""
+    return graph
+
+
 NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
+    "recompile": (("stem", as_it_is),),
+    "fast-gelu": (("attention", as_it_is), ("vision-mlp", after("fast-gelu"))),  # a softmax; no exponential
+    "blocked-forward": (("attention", after("blocked-forward")), ("stem", after("native-fp16"))),
+    "native-fp16": (("attention", after("native-fp16")), ("stem", after("blocked-forward"))),
+    "geometry": (("heads", as_it_is), ("stem", as_it_is)),  # they exchange values; no multiple divides
+    "inverse-full-rpt": (("attention", as_it_is),),
     "dedupe-head": (("heads", lambda graph: with_other_weights(once(graph))),),
     "level-schedule": (("heads", only_first_level),),
-    "inverse-full-rpt": (("attention", lambda graph: graph),),
 }
-
-
-def changed_view(call: Call, number: int, view: View) -> Call:
-    """The call with another argument."""
-    return replace(call, views=(*call.views[:number], view, *call.views[number + 1 :]))
-
-
-def noise(view: View, seed: int) -> bytes:
-    """Random numbers of a view's type and size."""
-    count = view.nbytes // np.dtype(view.dtype).itemsize
-    return np.random.default_rng(seed).standard_normal(count).astype(view.dtype).tobytes()

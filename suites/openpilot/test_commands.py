@@ -61,9 +61,32 @@ def test_patch_profile_and_compare(facts: Callable[..., Any]) -> None:
     assert after["seconds"] < before["seconds"]
     assert sum(row["seconds"] for row in after["programs"]) == pytest.approx(after["seconds"])
     assert after["critical_seconds"] <= after["seconds"]
+
+
+def test_patches_that_keep_the_bits_compare_equal(facts: Callable[..., Any]) -> None:
+    names = [word for each in ("dedupe-head", "level-schedule") for word in ("--patch", each)]
+    facts("patch", "heads.pkl", *names, "--output", "after.pkl")
     found = facts("compare", "heads.pkl", "--with", "after.pkl")
     assert (found["first_divergence"], max(found["results"])) == (None, 0)
     assert found["calls"] == [33, 20]
+
+
+def test_sweep(facts: Callable[..., Any], pickled: Pickled) -> None:
+    Path("mlp.pkl").write_bytes(pickled("vision-mlp"))
+    number = len(reading.load(Path("mlp.pkl")).calls) - 1
+    sizes = facts("sweep", "mlp.pkl", "--call", str(number))["sizes"]
+    assert len(sizes) > 3
+    assert [row["seconds"] for row in sizes] == sorted(row["seconds"] for row in sizes)
+    fibers = {tuple(a * b for a, b in zip(row["groups"], row["local"], strict=True)) for row in sizes}
+    assert len(fibers) == 1
+
+
+def test_compare_after_patches(facts: Callable[..., Any]) -> None:
+    facts("patch", "heads.pkl", "--patch", "native-fp16", "--output", "after.pkl")
+    found = facts("compare", "heads.pkl", "--with", "after.pkl", "--threshold", "0.05")
+    assert found["first_divergence"] is None
+    found = facts("compare", "heads.pkl", "--with", "after.pkl", code=1)
+    assert found["first_divergence"]["changed"] == ["code"]
 
 
 def test_a_changed_weight_is_found(facts: Callable[..., Any]) -> None:
@@ -104,6 +127,8 @@ def test_text_is_printed_without_json(files: Path, capsys: pytest.CaptureFixture
         (["patch", "heads.pkl"], "graph patch: no patch named; give --patch with "),
         (["patch", "heads.pkl", "--patch", "x"], "no patch is called 'x'; did you mean "),
         (["compare", "heads.pkl"], "graph compare: it takes two graphs; name the other one with --with FILE"),
+        (["sweep", "heads.pkl"], "graph sweep: no call named; give --call with its number"),
+        (["sweep", "heads.pkl", "--call", "1"], "sweep of call 1 (r_16_16_4_2_4): its fibers exchange"),
         (["capture", "new.pkl"], "graph capture: no model named; give --model with "),
         (["capture", "new.pkl", "--model", "x"], "no model is called 'x'; did you mean "),
     ],

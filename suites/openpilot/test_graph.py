@@ -86,7 +86,7 @@ def test_kinds_of_memory(captured: Captured) -> None:
     kinds = {memory.kind for memory in graph.memories}
     assert kinds == {Kind.INPUT, Kind.WEIGHT, Kind.TEMPORARY, Kind.FIXED}
     assert [memory.name for memory in graph.inputs] == ["x"]
-    assert graph.shapes == ((32, 64),)
+    assert graph.shapes == ((256, 64),)
     (result,) = graph.results
     assert result.memory.kind is Kind.FIXED
     assert graph.writer(result, len(graph.calls)) == len(graph.calls) - 1
