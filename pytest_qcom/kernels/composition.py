@@ -1,12 +1,12 @@
-"""What a sequence of launches is that computes one thing: memories, and the launches between them."""
+"""What a sequence of launches is that computes one thing: memories, and what is done between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_qcom.kernels.kernel import Build, Declared
+from pytest_qcom.kernels.kernel import Arrays, Build, Declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,33 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class HostStep:
+    """What this machine computes between launches, beside those that do not need it.
+
+    Attributes:
+        part: as for a launch; its time is the host's, and no part of the device's.
+        reads: whole memories, by the names that ``compute`` has for them.
+        writes: where what ``compute`` returns goes.
+    """
+
+    part: str
+    reads: Mapping[str, str]
+    writes: Mapping[str, Use]
+    compute: Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A composition for one set of options. ``work`` as in :class:`Build`, of the whole."""
 
     memories: tuple[Memory, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Step | HostStep, ...]
     work: float
+
+    @property
+    def launches(self) -> tuple[Step, ...]:
+        """What the device does."""
+        return tuple(step for step in self.steps if isinstance(step, Step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,15 @@
-"""Strassen's and Winograd's forms of a product by seven: coefficients, and how far rounding may take them.
+"""Strassen's and Winograd's forms of a product by seven: the sums, and how far rounding may take them.
 
 A product of matrices of 2 x 2 blocks is seven products of sums of blocks. Block (i, j) of C is a sum of the
-seven; applied to each of the seven again, a level more. Coefficients are 0, 1 and -1.
+seven; applied to each of the seven again, a level more. A form is declared by its sums, one after the other
+as a program adds them; coefficients, which are 0, 1 and -1, and the sums of several levels follow.
 """
 
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,35 +21,116 @@ from pytest_qcom.kernels import matmul, single
 
 Float = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Place = tuple[int, int]
+"""(row, column) of a block."""
 
 PRODUCTS = 7
 FORMS = ("strassen", "winograd")
+LEVELS = 5
+"""As many as anything here has."""
 _BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together, in short and long chains
 _LONG = 128  # steps
 
-# Rows are products, columns the blocks 11, 12, 21, 22 that are summed; for C, rows are blocks.
-_STRASSEN = {
-    "A": "1001 0011 1000 0001 1100 -0+0 0+0-",
-    "B": "1001 1000 0+0- -0+0 0001 1100 0011",
-    "C": "+00+-0+ 00+0+00 0+0+000 +-+00+0",
+# Blocks 11, 12, 21, 22 are a to d, the seven products a to g. What is left of the colon are sums that several
+# others need, right of it are the operands of the seven products, or the blocks of C.
+_SUMS = {
+    "strassen": {
+        "A": ": a+d c+d a d a+b c-a b-d",
+        "B": ": a+d a b-d c-a d a+b c+d",
+        "C": ": a+d-e+g c+e b+d a-b+c+f",
+    },
+    "winograd": {
+        "A": "e=c+d f=e-a g=a-c h=b-f : a b h d e f g",
+        "B": "e=b-a f=d-e g=d-b h=f-c : a c d h e f g",
+        "C": "h=a+f i=h+g j=h+e : a+b j+c i-d i+e",
+    },
 }
-_WINOGRAD = {
-    "A": "1000 0100 ++-- 0001 00++ -0++ +0-0",
-    "B": "1000 0010 0001 +--+ -+00 +-0+ 0-0+",
-    "C": "++00000 +0+0++0 +00-0++ +000+++",
-}
-_DIGIT = {"0": 0, "1": 1, "+": 1, "-": -1}
+_TERM = re.compile(r"([+-]?)([a-z])")
 
 
-def _table(text: str) -> Ints:
-    return np.array([[_DIGIT[letter] for letter in word] for word in text.split()], np.int64)
+def check_form(form: str, levels: int, most: int = LEVELS) -> None:
+    """What every user of a form needs of it.
 
-
-def _check(form: str, levels: int) -> None:
+    Raises:
+        KernelError: another form, or other levels than 1 to ``most``.
+    """
     if form not in FORMS:
         raise KernelError(f"a product in form {form!r}; give one of {', '.join(FORMS)}")
-    if not 1 <= levels <= 2:
-        raise KernelError(f"{levels} levels in one launch; give 1 or 2, and more by several launches")
+    if not 1 <= levels <= most:
+        raise KernelError(f"{levels} levels at once; give 1 to {most}, and more one behind the other")
+
+
+def one_level(form: str, which: str, values: Sequence[Any]) -> list[Any]:
+    """The sums of one level, of anything that can be added and subtracted.
+
+    Args:
+        which: ``A`` or ``B``: the seven operands of four blocks; ``C``: the four blocks of seven products.
+    """
+    shared, _, results = _SUMS[form][which].partition(":")
+    known = {chr(ord("a") + number): value for number, value in enumerate(values)}
+    for word in shared.split():
+        name, _, text = word.partition("=")
+        known[name] = _added(text, known)
+    return [_added(text, known) for text in results.split()]
+
+
+def _added(text: str, known: Mapping[str, Any]) -> Any:
+    total = None
+    for sign, name in _TERM.findall(text):
+        value = known[name]
+        total = value if total is None else total - value if sign == "-" else total + value
+    return total
+
+
+def operand_sums(form: str, side: str, levels: int, blocks: Mapping[Place, Any]) -> list[Any]:
+    """The operands of all 7**levels products from the 2**levels x 2**levels blocks of A or B.
+
+    Sums of the outer level are made once and serve all products of the inner ones.
+    """
+    if not levels:
+        return [blocks[0, 0]]
+    half = 2 ** (levels - 1)
+    inner: list[dict[Place, Any]] = [{} for _ in range(PRODUCTS)]
+    for i in range(half):
+        for j in range(half):
+            quarters = [blocks[i, j], blocks[i, j + half], blocks[i + half, j], blocks[i + half, j + half]]
+            for number, total in enumerate(one_level(form, side, quarters)):
+                inner[number][i, j] = total
+    return [total for part in inner for total in operand_sums(form, side, levels - 1, part)]
+
+
+def operand_sum(form: str, side: str, levels: int, product: int, block: Callable[[Place], Any]) -> Any:
+    """The operand of one product, of the blocks that it needs."""
+    if not levels:
+        return block((0, 0))
+    number, rest = divmod(product, PRODUCTS ** (levels - 1))
+    row, half = operand(form, side, 1)[number], 2 ** (levels - 1)
+    quarters = sorted(((int(i), int(j)) for i, j in np.argwhere(row)), key=lambda at: bool(row[at] < 0))
+
+    def inner(place: Place) -> Any:
+        first, *others = (block((place[0] + half * i, place[1] + half * j)) for i, j in quarters)
+        for quarter, value in zip(quarters[1:], others, strict=True):
+            first = first + value if row[quarter] > 0 else first - value
+        return first
+
+    return operand_sum(form, side, levels - 1, rest, inner)
+
+
+def result_sums(form: str, levels: int, products: Sequence[Any]) -> dict[Place, Any]:
+    """The blocks of C from all 7**levels products; sums of the inner levels serve all blocks of the outer."""
+    if not levels:
+        return {(0, 0): products[0]}
+    half, count = 2 ** (levels - 1), PRODUCTS ** (levels - 1)
+    inner = [
+        result_sums(form, levels - 1, products[number * count : (number + 1) * count])
+        for number in range(PRODUCTS)
+    ]
+    found: dict[Place, Any] = {}
+    for i, j in inner[0]:
+        quarters = one_level(form, "C", [part[i, j] for part in inner])
+        places = ((i, j), (i, j + half), (i + half, j), (i + half, j + half))
+        found.update(zip(places, quarters, strict=True))
+    return found
 
 
 @functools.cache
@@ -54,11 +138,13 @@ def operand(form: str, side: str, levels: int) -> Ints:
     """Coefficients of A's or B's blocks in each product: (7**levels, 2**levels, 2**levels).
 
     Raises:
-        KernelError: another form, or more levels than one launch has.
+        KernelError: as :func:`check_form`.
     """
-    _check(form, levels)
-    one = _table((_STRASSEN if form == FORMS[0] else _WINOGRAD)[side]).reshape(PRODUCTS, 2, 2)
-    return one if levels == 1 else np.array([np.kron(outer, inner) for outer in one for inner in one])
+    check_form(form, levels)
+    count = 2**levels
+    units = np.eye(count * count, dtype=np.int64)
+    blocks = {(i, j): units[i * count + j] for i in range(count) for j in range(count)}
+    return np.array(operand_sums(form, side, levels, blocks)).reshape(-1, count, count)
 
 
 @functools.cache
@@ -66,14 +152,12 @@ def result(form: str, levels: int) -> Ints:
     """Coefficients of the products in each block of C: (2**levels, 2**levels, 7**levels).
 
     Raises:
-        KernelError: as :func:`operand`.
+        KernelError: as :func:`check_form`.
     """
-    _check(form, levels)
-    one = _table((_STRASSEN if form == FORMS[0] else _WINOGRAD)["C"]).reshape(2, 2, PRODUCTS)
-    if levels == 1:
-        return one
-    both: Ints = np.einsum("ijp,klq->ikjlpq", one, one)
-    return both.reshape(4, 4, PRODUCTS**2)
+    check_form(form, levels)
+    found = result_sums(form, levels, list(np.eye(PRODUCTS**levels, dtype=np.int64)))
+    count = 2**levels
+    return np.array([[found[i, j] for j in range(count)] for i in range(count)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +182,11 @@ class Arithmetic:
     stored_roundoff: float = 0.0
     stored_tiny: float = 0.0
 
+    @property
+    def unstored(self) -> Arithmetic:
+        """The same of sums that stay in registers, or in local memory in their own type."""
+        return Arithmetic(self.roundoff, self.tiny)
+
 
 HALF = Arithmetic(matmul.HALF_ROUNDOFF, matmul.HALF_TINY)
 SINGLE = Arithmetic(single.ROUNDOFF, single.TINY)
@@ -118,32 +207,69 @@ def joined(blocks: Float) -> Float:
     return blocks.transpose(0, 1, 3, 2, 4).reshape(batch, down * rows, across * cols)
 
 
-def transformed(source: Rounded, coefficients: Ints, levels: int, arithmetic: Arithmetic) -> Rounded:
-    """The operands of all products from (batch, rows, cols) matrices: (batch * 7**levels, rows', cols')."""
-    blocks = [split(part, levels) for part in (source.value, source.error, source.largest)]
-    value = np.einsum("pij,bijrc->bprc", coefficients, blocks[0], optimize=True)
-    error, size = (
-        np.einsum("pij,bijrc->bprc", abs(coefficients), part, optimize=True) for part in blocks[1:]
-    )
-    terms = abs(coefficients).sum((1, 2))[:, None, None]
-    error = error + _sum_error(terms, size, arithmetic)
-    shape = (-1, *value.shape[2:])
-    return Rounded(value.reshape(shape), error.reshape(shape))
+def operands(
+    source: Rounded,
+    form: str,
+    side: str,
+    levels: int,
+    arithmetic: Arithmetic,
+    product: int = -1,
+) -> Rounded:
+    """The operands of all products from (batch, rows, cols) matrices: (batch * 7**levels, rows', cols').
+
+    Derivation. Each level sums up what the one outside it has left, in the type of the sums; what the
+    innermost leaves is stored. So the error of a level's sum is that of its terms and what
+    :func:`_sum_error` gives.
+
+    Args:
+        product: the only one whose operand is made, (batch, rows', cols'); -1: all are.
+    """
+    for level in range(levels):
+        table = operand(form, side, 1)
+        if product >= 0:
+            digit = product // PRODUCTS ** (levels - 1 - level) % PRODUCTS
+            table = table[digit : digit + 1]
+        source = _transformed(source, table, arithmetic if level == levels - 1 else arithmetic.unstored)
+    return source
 
 
-def combined(products: Rounded, coefficients: Ints, levels: int, arithmetic: Arithmetic) -> Rounded:
-    """The blocks of C from (batch * 7**levels, rows, cols) products: (batch, rows * 2**levels, ...)."""
-    shape = (-1, PRODUCTS**levels, *products.value.shape[1:])
-    value, error, size = (
-        np.einsum("ijp,bprc->bijrc", table, part.reshape(shape), optimize=True)
-        for table, part in (
-            (coefficients, products.value),
-            (abs(coefficients), products.error),
-            (abs(coefficients), products.largest),
-        )
-    )
-    terms = abs(coefficients).sum(2)[:, :, None, None]
-    return Rounded(joined(value), joined(error + _sum_error(terms, size, arithmetic)))
+def _transformed(source: Rounded, coefficients: Ints, arithmetic: Arithmetic) -> Rounded:
+    """One level; each product's (row, column) of coefficients."""
+    batch, rows, cols = source.value.shape
+    shape = (batch * len(coefficients), rows // 2, cols // 2)
+    value, error = (split(part, 1).reshape(batch, 4, -1) for part in (source.value, source.error))
+    return _summed(coefficients.reshape(-1, 4), value, error, arithmetic, shape)
+
+
+def results(products: Rounded, form: str, levels: int, arithmetic: Arithmetic) -> Rounded:
+    """The C of (batch * 7**levels, rows, cols) products: (batch, rows * 2**levels, cols * 2**levels).
+
+    Derivation. As for :func:`operands`, from the innermost level outwards.
+    """
+    for level in range(levels):
+        products = _combined(products, form, arithmetic if level == levels - 1 else arithmetic.unstored)
+    return products
+
+
+def _combined(products: Rounded, form: str, arithmetic: Arithmetic) -> Rounded:
+    """One level."""
+    count, rows, cols = products.value.shape
+    batch = count // PRODUCTS
+    value, error = (part.reshape(batch, PRODUCTS, -1) for part in (products.value, products.error))
+    coefficients = result(form, 1).reshape(4, PRODUCTS)
+    found = _summed(coefficients, value, error, arithmetic, (batch, 2, 2, rows, cols))
+    return Rounded(joined(found.value), joined(found.error))
+
+
+def _summed(
+    coefficients: Ints, value: Float, error: Float, arithmetic: Arithmetic, shape: tuple[int, ...]
+) -> Rounded:
+    """Sums of (batch, terms, elements): a row of coefficients each."""
+    signed, absolute = coefficients.astype(np.float64), abs(coefficients).astype(np.float64)
+    own = absolute @ error
+    size = absolute @ np.abs(value) + own
+    total = own + _sum_error(abs(coefficients).sum(1)[:, None], size, arithmetic)
+    return Rounded((signed @ value).reshape(shape), total.reshape(shape))
 
 
 def _sum_error(terms: Ints, size: Float, arithmetic: Arithmetic) -> Float:
@@ -186,6 +312,11 @@ def flushed(matrix: NDArray[Any]) -> Rounded:
     """Half matrices as they are, each element that the A630 may take for 0 with that as its error."""
     wide = matrix.astype(np.float64)
     return Rounded(wide, np.where(np.abs(wide) < matmul.HALF_TINY, np.abs(wide), 0.0))
+
+
+def exact(matrix: NDArray[Any]) -> Rounded:
+    """Matrices whose elements the A630 takes for what they are."""
+    return Rounded(matrix.astype(np.float64), np.zeros(matrix.shape))
 
 
 def stored_as_half(products: Rounded) -> Rounded:

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.assembler import assemble
 from pytest_qcom.isa.instruction import Barrier, Kind
@@ -59,6 +61,11 @@ class Array:
     def count(self) -> int:
         """How many elements."""
         return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.count * int(np.dtype(self.dtype).itemsize)
 
 
 def compile_uops(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pytest_qcom import cli, composed
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import compositions, strassen
-from pytest_qcom.kernels.composition import Use
+from pytest_qcom.kernels import compositions, strassen, strassen_bound, strassen_plan
+from pytest_qcom.kernels.composition import HostStep, Use
 from pytest_qcom.kernels.compositions import STRASSEN
+from pytest_qcom.kernels.strassen_plan import Options
 
 CASES = [
     pytest.param(case.name, marks=[pytest.mark.long] if case.name in STRASSEN.long else [])
@@ -45,7 +48,9 @@ def test_random_matrices_are_within_the_bound(device: Device, name: str) -> None
     outcome = run.compare()
     assert outcome.ok, str(outcome)
     assert outcome.checked == run.options.m * run.options.n
-    assert set(run.parts) == {"transform", "gemm", "combine"}
+    found = {step.part for step in run.plan.launches}
+    assert set(run.parts) == found <= {"transform", "gemm", "combine"}
+    assert (run.host_seconds > 0) == run.options.host_sums
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -63,7 +68,7 @@ def test_a_swapped_operand_shows(device: Device, name: str) -> None:
     """The test of the test: A's products in another order, one product's place off by one row."""
     options = STRASSEN.configure({}, name)
     run = composed.prepare(device, STRASSEN, options, pattern="exact")
-    for step in run.plan.steps:
+    for step in run.plan.launches:
         if step.part == "gemm":
             uses = {**step.uses, "C": Use("M", 0), "B": Use("A1", 0)}
             broken = replace(step, uses=uses)
@@ -78,28 +83,125 @@ def test_the_bound_holds_for_rounded_arithmetic_of_numpy() -> None:
     """The same sums in numpy's float16, one rounding each, stay within the bounds, and come near them."""
     rng = np.random.default_rng(3)
     source = strassen.flushed(rng.standard_normal((1, 64, 64)).astype(np.float16))
-    table = strassen.operand("winograd", "A", 2)
-    bounded = strassen.transformed(source, table, 2, strassen.HALF)
-    blocks = strassen.split(source.value, 2)[0].reshape(16, 16, 16).astype(np.float16)
-    worst = 0.0
-    for product, signs in enumerate(table.reshape(49, 16)):
-        total = np.zeros((16, 16), np.float16)
-        for block, sign in zip(blocks, signs, strict=True):
-            if sign:
-                total = (total + np.float16(sign) * block).astype(np.float16)
-        error = np.abs(total.astype(np.float64) - bounded.value[product])
-        assert (error <= bounded.error[product]).all()
-        worst = max(worst, float((error / np.maximum(bounded.error[product], 1e-9)).max()))
-    assert worst > 0.1
+    bounded = strassen.operands(source, "winograd", "A", 2, strassen.HALF)
+    blocks = strassen.split(source.value, 2)[0].astype(np.float16)
+    places = {(i, j): blocks[i, j] for i in range(4) for j in range(4)}
+    found = np.array(strassen.operand_sums("winograd", "A", 2, places)).astype(np.float64)
+    error = np.abs(found - bounded.value)
+    assert (error <= bounded.error).all()
+    assert (error / np.maximum(bounded.error, 1e-9)).max() > 0.2
+
+
+def higham(options: Options, roundoff: float, arrays: dict[str, NDArray[Any]]) -> float:
+    """The norm-wise bound, to first order in the roundoff, of a product in one precision throughout.
+
+    N. Higham, Accuracy and Stability of Numerical Algorithms, second edition, theorems 23.2 and 23.3: of
+    square matrices, the largest error is this times the product of the largest entries.
+    """
+    n, leaf = options.n, options.n // 2**options.levels
+    growth, terms = (12, 5) if options.form == "strassen" else (18, 6)
+    factor = growth**options.levels * (leaf**2 + terms * leaf) - terms * n
+    return float(factor * roundoff * np.abs(arrays["A"]).max() * np.abs(arrays["B"]).max())
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("form", strassen.FORMS)
+def test_bounds_are_below_the_norm_wise_ones(form: str, levels: int) -> None:
+    """Bounds of elements are sharper than the textbook's worst case, and never sharper than one rounding."""
+    options = Options(
+        m=64, n=64, k=64, levels=levels, form=form, accumulate="fp32", float_operands=True, leaf="buffers"
+    )
+    rng = np.random.default_rng(11)
+    arrays = {side: rng.uniform(0.5, 1, (64, 64)).astype(np.float16) for side in "AB"}
+    bounded = strassen_bound.rounded(options, arrays)
+    np.testing.assert_allclose(bounded.value[0], arrays["A"].astype(float) @ arrays["B"].astype(float))
+    assert bounded.error.max() < higham(options, 2.0**-24, arrays)
+    assert (bounded.error > 2.0**-24 * np.abs(bounded.value)).all()
+
+
+def test_streaming_and_more_levels_at_once_bound_the_same() -> None:
+    """Parts one after the other give the bounds of all at once."""
+    rng = np.random.default_rng(4)
+    given: dict[str, Any] = dict(
+        m=64, n=64, k=64, levels=3, leaf="buffers", accumulate="fp32", float_operands=True
+    )
+    arrays = {side: rng.standard_normal((64, 64)).astype(np.float16) for side in "AB"}
+    whole = strassen_bound.rounded(Options(**given, together=3), arrays)
+    streamed = strassen_bound.rounded(Options(**given, stream=1), arrays)
+    np.testing.assert_allclose(streamed.value, whole.value)
+    np.testing.assert_allclose(streamed.error, whole.error)
+
+
+def test_the_host_sums_as_the_device_does() -> None:
+    """What numpy makes of a matrix is what the transform's coefficients say, and both are inverse."""
+    options = Options(
+        m=128, n=128, k=128, levels=3, accumulate="fp32", leaf="buffers", stream=1, host_sums=True
+    )
+    (plan, inner), rng = (STRASSEN.plan(options), strassen_plan.stages(options)[1]), np.random.default_rng(2)
+    steps = [step for step in plan.steps if isinstance(step, HostStep)]
+    assert [step.part for step in steps] == ["host"] * 7 * 3
+    values = rng.integers(-3, 4, (1, 64, 64)).astype(np.float16)
+    found = steps[0].compute({"X": values})["O"]
+    expected = strassen.operands(strassen.exact(values), "strassen", "A", inner.levels, strassen.SINGLE)
+    np.testing.assert_array_equal(found, expected.value)
+    collect = next(step for step in steps if "M" in step.reads)
+    products = rng.integers(-3, 4, (49, 16, 16)).astype(np.float32)
+    combined = strassen.results(strassen.exact(products), "strassen", 2, strassen.SINGLE)
+    np.testing.assert_array_equal(collect.compute({"M": products})["C"], combined.value[0])
+
+
+def test_the_next_part_is_prepared_before_a_part_is_made() -> None:
+    """So that the host works beside the device: two parts have their memories, in turns."""
+    plan = STRASSEN.plan(STRASSEN.configure({}, "four-host"))
+    order = [
+        (next(iter(step.writes.values())).memory if isinstance(step, HostStep) else step.part)
+        for step in plan.steps
+        if isinstance(step, HostStep) or step.part == "gemm"
+    ]
+    assert order[:10] == ["A2.0", "B2.0", "A2.1", "B2.1", "gemm", "M1", "A2.0", "B2.0", "gemm", "M1"]
+    assert order.count("gemm") == order.count("M1") == 7
+
+
+def test_streaming_needs_the_memory_of_one_part() -> None:
+    given: dict[str, Any] = dict(m=8192, n=8192, k=8192, levels=5, accumulate="fp32", half_products=True)
+    strassen_plan.check(Options(**given))
+    sizes = {}
+    for stream in (0, 2):
+        found = strassen_plan.stages(Options(**given, stream=stream))
+        last = found[-1]
+        count = last.batch * last.products
+        sizes[stream] = count * (last.m // 2**last.levels) * (last.k // 2**last.levels)
+    assert sizes[0] == 49 * sizes[2] == 7**5 * 256**2
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"levels": 6}, "levels is 6; give 1 to 5"),
+        ({"levels": 6}, "levels is 6; give one of 1, 2, 3, 4, 5"),
         ({"form": "karatsuba"}, "form is 'karatsuba'; give one of strassen, winograd"),
-        ({"accumulate": "int8"}, "accumulate is 'int8'; give fp16 or fp32"),
+        ({"accumulate": "int8"}, "accumulate is 'int8'; give one of fp16, fp32"),
+        ({"leaf": "tree"}, "leaf is 'tree'; give one of gemm, buffers, fused, terminal"),
+        ({"together": 4}, "together is 4; give one of 1, 2, 3"),
+        ({"stream": 3, "levels": 4}, "stream is 3; give one of 0, 1, 2"),
         ({"half_products": True}, "half-products with accumulate=fp16"),
+        ({"float_operands": True}, "float-operands with accumulate=fp16; its products take halves"),
+        ({"leaf": "fused"}, "leaf=fused with accumulate=fp16; its sums are float32"),
+        (
+            {"leaf": "fused", "accumulate": "fp32", "float_operands": True},
+            "leaf=fused with float-operands; it samples halves",
+        ),
+        (
+            {"leaf": "terminal", "accumulate": "fp32", "half_products": True},
+            "leaf=terminal with half-products; it stores float32",
+        ),
+        ({"images": True, "local": True}, "images with local; local memory is filled from buffers"),
+        ({"host_sums": True, "accumulate": "fp32"}, "host-sums without stream; give stream=1 or 2"),
+        ({"host_sums": True, "stream": 1, "levels": 2}, "host-sums with accumulate=fp16; they are float32"),
+        (
+            {"host_sums": True, "stream": 1, "levels": 2, "accumulate": "fp32", "leaf": "fused"},
+            "host-sums with leaf=fused; the host does not multiply",
+        ),
+        ({"stream": 1}, "stream=1 of 1 levels; leave one to do at once"),
         ({"m": 32}, "32 x 1024 x 1024 is not made of 7 products that the GEMM can compute"),
         ({"levels": 3}, "give multiples of 256 x 2048 x 256"),
     ],
@@ -117,13 +219,24 @@ def test_unknown_names() -> None:
         composed.prepare(None, STRASSEN, options, pattern="ones")  # type: ignore[arg-type]
 
 
-def test_stages_pair_levels() -> None:
-    options = STRASSEN.configure({"levels": 5, "m": 1024, "n": 8192, "k": 1024})
-    assert [(stage.levels, stage.batch, stage.n) for stage in compositions.stages(options)] == [
-        (1, 1, 8192),
-        (2, 7, 4096),
-        (2, 343, 1024),
-    ]
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, [(1, 1, 8192), (2, 7, 4096), (2, 343, 1024)]),
+        ({"together": 3}, [(2, 1, 8192), (3, 49, 2048)]),
+        ({"stream": 2}, [(2, 1, 8192), (1, 1, 2048), (2, 7, 1024)]),
+        ({"leaf": "terminal"}, [(2, 1, 8192), (2, 49, 2048), (1, 2401, 512)]),
+        ({"stream": 1, "host_sums": True}, [(1, 1, 8192), (4, 1, 4096)]),
+    ],
+)
+def test_stages_share_launches(given: dict[str, object], wanted: list[tuple[int, int, int]]) -> None:
+    """(levels, matrices, n) of each, from the whole product to the leaves."""
+    options = STRASSEN.configure(
+        {"levels": 5, "m": 1024, "n": 8192, "k": 1024, "accumulate": "fp32", **given}
+    )
+    found = strassen_plan.stages(options)
+    assert [(stage.levels, stage.batch, stage.n) for stage in found] == wanted
+    assert [stage.fused for stage in found].count(True) == (options.leaf == "terminal")
 
 
 def test_the_command_line_runs_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,4 +250,4 @@ def test_the_command_line_runs_one(capsys: pytest.CaptureFixture[str]) -> None:
         facts["transform_seconds"] + facts["gemm_seconds"] + facts["combine_seconds"]
     )
     assert cli.main(["compose", "strassen", "levels=9"]) == cli.BAD_INPUT
-    assert capsys.readouterr().err == "qcom: strassen: levels is 9; give 1 to 5\n"
+    assert capsys.readouterr().err == "qcom: strassen: levels is 9; give one of 1, 2, 3, 4, 5\n"

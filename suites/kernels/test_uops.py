@@ -25,8 +25,6 @@ from suites.kernels.conftest import built
 @pytest.mark.qcom_kernel("gemm_globalb_fp16")
 @pytest.mark.qcom_kernel("pack_banked")
 @pytest.mark.qcom_kernel("packed_alias")
-@pytest.mark.qcom_kernel("strassen_transform")
-@pytest.mark.qcom_kernel("strassen_combine")
 def test_right_and_at_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     outcome = kernel_run()
     assert outcome.ok
@@ -80,17 +78,6 @@ def test_a_tile_that_is_not_copied_shows(lenient: Device) -> None:
         ("gemm_globalb_fp16", {"n": 100}, "is not made of tiles of 16 x 128 x 4"),
         ("pack_banked", {"m": 6}, "6 x 768; give multiples of 4 whose product is one of 512"),
         ("packed_alias", {"groups": 0}, "groups is 0; give 1 to 4096"),
-        ("strassen_transform", {"side": "C"}, "side is 'C'; give A or B"),
-        ("strassen_transform", {"form": "karatsuba"}, "form 'karatsuba'; give one of strassen, winograd"),
-        ("strassen_transform", {"levels": 3}, "3 levels in one launch; give 1 or 2"),
-        ("strassen_transform", {"rows": 9}, "1 of 9 x 1024 are not 2 x 2 blocks each"),
-        (
-            "strassen_combine",
-            {"rows": 4, "cols": 8},
-            "a block of 2 x 4 is not made of 128 fibers' vectors of 2",
-        ),
-        ("strassen_combine", {"vec": 3}, "vec is 3; give 1, 2 or 4"),
-        ("strassen_combine", {"half_output": True}, "half-output with half sums"),
     ],
 )
 def test_bad_options(name: str, options: dict[str, object], message: str) -> None:

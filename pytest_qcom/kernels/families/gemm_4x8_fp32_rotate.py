@@ -19,7 +19,7 @@ from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.registers import Block, RegisterPlan
-from pytest_qcom.kernels.schedule import Load, Schedule, Step, limit
+from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step, limit
 from pytest_qcom.kernels.stores import ImageStore, RowMajor
 from pytest_qcom.kernels.writer import Writer
 
@@ -80,8 +80,7 @@ class Rotating:
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         """The texels of the first step into the banks 0 (column 0), 1 (column 1) and 2 (A)."""
         plan = schedule.plan
-        w.mov(plan["k4"][0], self.first)
-        w.mov(plan["ky"][0], 4 * self.first)
+        self.start(w, schedule)
         targets = [
             (operand, index, self._bank(plan, bank).vec(index))
             for bank, operand in enumerate(("B0", "B1", "A"))
@@ -91,6 +90,11 @@ class Rotating:
             self._aim(w, schedule, operand, index, texel, ahead=0)
         for operand, _, texel in targets:
             self._fetch(w, schedule, operand, texel)
+
+    def start(self, w: Writer, schedule: Schedule) -> None:
+        """Where the counters begin."""
+        w.mov(schedule.plan["k4"][0], self.first)
+        w.mov(schedule.plan["ky"][0], 4 * self.first)
 
     def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
         """One K step, with the samples of the next one if there is one."""
@@ -178,7 +182,7 @@ def build(options: Options) -> Build:
     rotating = Rotating(first=options.k_start)
     schedule = Schedule(
         tile=tile,
-        plan=_plan(),
+        plan=plan(),
         phases=(rotating,),
         coordinates=rotating,
         epilogue=ImageStore() if options.image_store else RowMajor(element=4),
@@ -192,7 +196,8 @@ def build(options: Options) -> Build:
     return replace(built, work=built.work * count / options.k)
 
 
-def _plan() -> RegisterPlan:
+def plan() -> RegisterPlan:
+    """Banks, accumulators and counters: 21 vec4."""
     plan = RegisterPlan()
     for bank in range(_TURN):
         plan = plan.place(f"bank{bank}", f"r{4 * bank}.x", 16)
@@ -207,12 +212,23 @@ def _plan() -> RegisterPlan:
     return plan.place("at", "r4.x", 8, over=dead)
 
 
+def check(name: str, k: int, k_unroll: int) -> None:
+    """What the loop needs.
+
+    Raises:
+        KernelError: another unroll, or more steps than it counts.
+    """
+    if k_unroll < 1 or k_unroll % _TURN:
+        raise KernelError(
+            f"{name}: k-unroll is {k_unroll}; the banks turn in {_TURN} steps, give a multiple of it"
+        )
+    if k // 4 > LARGEST_IMMEDIATE:
+        raise KernelError(f"{name}: {k // 4} K steps; the loop counts {LARGEST_IMMEDIATE}, give a smaller k")
+
+
 def _check(options: Options) -> None:
     check_shape(NAME, options)
-    if options.k_unroll < 1 or options.k_unroll % _TURN:
-        raise KernelError(
-            f"{NAME}: k-unroll is {options.k_unroll}; the banks turn in {_TURN} steps, give a multiple of it"
-        )
+    check(NAME, options.k, options.k_unroll)
     steps = options.k // 4
     if not (0 <= options.k_start < steps and 0 <= options.k_count <= steps - options.k_start):
         raise KernelError(
@@ -220,8 +236,6 @@ def _check(options: Options) -> None:
         )
     if options.half_output and not options.image_store:
         raise KernelError(f"{NAME}: half-output into a buffer of float32; give image-store=true too")
-    if steps > 1023:
-        raise KernelError(f"{NAME}: {steps} K steps; the loop counts 1023, give a smaller k")
 
 
 def _product(options: Options, arrays: Arrays) -> Arrays:

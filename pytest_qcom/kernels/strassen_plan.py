@@ -1,0 +1,464 @@
+"""The launches of a product by Strassen's or Winograd's form: its sums and products, and their memories."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import strassen
+from pytest_qcom.kernels.composition import HostStep, Memory, Plan, Step, Use
+from pytest_qcom.kernels.families import (
+    gemm_4x8_fp32_batched,
+    gemm_8x8_fp16_batched,
+    strassen_combine,
+    strassen_fused,
+    strassen_products,
+    strassen_transform,
+)
+from pytest_qcom.kernels.families.strassen_combine import Combine
+from pytest_qcom.kernels.families.strassen_transform import Transform
+from pytest_qcom.kernels.gemm import LARGEST_IMAGE
+from pytest_qcom.kernels.kernel import Arrays, Build
+from pytest_qcom.kernels.strassen import PRODUCTS
+from pytest_qcom.kernels.uops import THREADS
+
+NAME = "strassen"
+SUMS = {"fp16": "float16", "fp32": "float32"}
+LEAVES = ("gemm", "buffers", "fused", "terminal")
+_TEXEL_ROW = 32  # halves in the least pitch of an image
+_POSITIONS = 4  # vectors that a workgroup takes through local memory
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a product by seven products.
+
+    Attributes:
+        m, n, k: C is (m, n). A product is 1 / 2**levels of each side: with leaf=gemm m a multiple of 32
+            (FP32: 8), n of 256, k of 32.
+        levels: 1 to 5.
+        form: ``strassen`` or ``winograd``.
+        accumulate: ``fp16`` or ``fp32``: sums of the products, and C.
+        half_products: with fp32, products are rounded to half before they are combined.
+        float_sums: sums of blocks of A and B are float32, rounded once.
+        float_operands: they are not rounded at all, and the products' inputs are float32.
+        together: levels that share a launch of sums: 1 to 3.
+        local: sums go through local memory; else a fiber has them in registers.
+        images: sums sample images and store them; else buffers.
+        leaf: what computes the products: ``gemm``, the hand GEMMs; ``buffers``, small products from buffers;
+            ``fused``, GEMMs that do the last sums of A and B themselves; ``terminal``, those that do the
+            last combination too.
+        leaf_unroll: K steps of the loop body of the FP32 GEMM, a multiple of 3.
+        stream: outer levels whose products are made one after the other, in the same memory: 0 to 2.
+        host_sums: with stream, the inner levels' sums are made by this machine's processor, beside the
+            products of the part before.
+        split_combine: the last combination is a launch for each block of C.
+    """
+
+    m: int = 1024
+    n: int = 1024
+    k: int = 1024
+    levels: int = 1
+    form: str = "strassen"
+    accumulate: str = "fp16"
+    half_products: bool = False
+    float_sums: bool = False
+    float_operands: bool = False
+    together: int = 2
+    local: bool = False
+    images: bool = False
+    leaf: str = "gemm"
+    leaf_unroll: int = 3
+    stream: int = 0
+    host_sums: bool = False
+    split_combine: bool = False
+
+    @property
+    def floats(self) -> bool:
+        """Products are summed in float32."""
+        return self.accumulate == "fp32"
+
+    @property
+    def product(self) -> str:
+        """The type of products between launches."""
+        return "float32" if self.floats and not self.half_products else "float16"
+
+    @property
+    def operand(self) -> str:
+        """The type of operands between launches."""
+        return "float32" if self.float_operands else "float16"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The levels of one launch of sums, and the matrices that it starts from: how many, of what shape.
+
+    Attributes:
+        number: of the stage, the outermost is 1.
+        fused: there is no such launch: the products do the sums.
+    """
+
+    number: int
+    levels: int
+    batch: int
+    m: int
+    n: int
+    k: int
+    fused: bool = False
+
+    def side(self, which: str) -> tuple[int, int]:
+        """Rows and columns of A, B or C."""
+        return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}[which]
+
+    @property
+    def products(self) -> int:
+        """Products of a matrix."""
+        return int(PRODUCTS**self.levels)
+
+
+def stages(options: Options) -> tuple[Stage, ...]:
+    """From the whole product to the leaves: what is streamed, what does not fill a launch, and the others."""
+    last = [1] if options.leaf == "terminal" else []
+    rest = options.levels - options.stream - sum(last)
+    together = rest if options.host_sums else options.together
+    first = [options.stream] if options.stream else []
+    odd = [rest % together] if rest and rest % together else []
+    found, done, batch = [], 0, 1
+    sizes = [*first, *odd, *[together] * (rest // together if rest else 0), *last]
+    for number, levels in enumerate(sizes, start=1):
+        side = 2**done
+        fused = options.leaf in ("fused", "terminal") and number == len(sizes)
+        shape = (options.m // side, options.n // side, options.k // side)
+        found.append(Stage(number, levels, batch, *shape, fused=fused))
+        streamed = options.stream and number == 1
+        done, batch = done + levels, batch if streamed else batch * PRODUCTS**levels
+    return tuple(found)
+
+
+def check(options: Options) -> None:
+    """What all launches together need of the options.
+
+    Raises:
+        KernelError: options that do not go together.
+    """
+    for name, given, known in (
+        ("levels", options.levels, range(1, strassen.LEVELS + 1)),
+        ("form", options.form, strassen.FORMS),
+        ("accumulate", options.accumulate, SUMS),
+        ("leaf", options.leaf, LEAVES),
+        ("together", options.together, (1, 2, 3)),
+        ("stream", options.stream, (0, 1, 2)),
+    ):
+        if given not in known:
+            wanted = ", ".join(map(str, known))
+            raise KernelError(f"{NAME}: {name} is {given!r}; give one of {wanted}")
+    conflicts = {
+        "half-products with accumulate=fp16; its products are half anyway": (
+            options.half_products and not options.floats
+        ),
+        "float-operands with accumulate=fp16; its products take halves": (
+            options.float_operands and not options.floats
+        ),
+        f"leaf={options.leaf} with accumulate=fp16; its sums are float32": (
+            options.leaf in ("fused", "terminal") and not options.floats
+        ),
+        f"leaf={options.leaf} with float-operands; it samples halves": (
+            options.leaf in ("fused", "terminal") and options.float_operands
+        ),
+        f"leaf={options.leaf} with half-products; it stores float32": (
+            options.leaf == "terminal" and options.half_products
+        ),
+        "images with local; local memory is filled from buffers": options.images and options.local,
+        "host-sums without stream; give stream=1 or 2": options.host_sums and not options.stream,
+        "host-sums with accumulate=fp16; they are float32": options.host_sums and not options.floats,
+        f"host-sums with leaf={options.leaf}; the host does not multiply": (
+            options.host_sums and options.leaf in ("fused", "terminal")
+        ),
+        f"stream={options.stream} of {options.levels} levels; leave one to do at once": (
+            options.stream >= options.levels
+        ),
+    }
+    for words, found in conflicts.items():
+        if found:
+            raise KernelError(f"{NAME}: {words}")
+    _check_sides(options)
+
+
+def _check_sides(options: Options) -> None:
+    side = 2**options.levels
+    units = {"gemm": (8 if options.floats else 32, 256, _TEXEL_ROW)}.get(options.leaf, (4, 4, 4))
+    sides = (options.m, options.n, options.k)
+    if any(given < 1 or given % (side * unit) for given, unit in zip(sides, units, strict=True)):
+        wanted = " x ".join(str(side * unit) for unit in units)
+        raise KernelError(
+            f"{NAME}: {' x '.join(map(str, sides))} is not made of {PRODUCTS**options.levels} products that "
+            f"the GEMM can compute; give multiples of {wanted}"
+        )
+
+
+@functools.cache
+def plan(options: Options) -> Plan:
+    """The launches.
+
+    Raises:
+        KernelError: options that do not go together.
+    """
+    check(options)
+    planner = _Planner(options)
+    found = stages(options)
+    planner.memory("A", found[0].side("A"), "float16", written=False)
+    planner.memory("B", found[0].side("B"), "float16", written=False)
+    planner.memory("C", found[0].side("C"), SUMS[options.accumulate])
+    if options.host_sums:
+        planner.beside_host(*found)
+    elif options.stream:
+        planner.streamed(found)
+    else:
+        planner.whole(found, {side: Use(side) for side in "ABC"})
+    work = 2e-9 * options.m * options.n * options.k
+    return Plan(tuple(planner.memories.values()), tuple(planner.steps), work)
+
+
+Uses = dict[str, Use]
+"""Of A, B and C."""
+
+
+@dataclass(slots=True)
+class _Planner:
+    """Collects memories and steps. A ``slot`` is a suffix of memories that are there twice."""
+
+    options: Options
+    memories: dict[str, Memory] = field(default_factory=dict)
+    steps: list[Step | HostStep] = field(default_factory=list)
+
+    def memory(self, name: str, shape: tuple[int, ...], dtype: str, written: bool = True) -> Use:
+        """A memory, new or the same again, from its beginning."""
+        self.memories[name] = Memory(name, shape, dtype, written)
+        return Use(name)
+
+    def whole(self, found: tuple[Stage, ...], uses: Uses, slot: str = "") -> None:
+        """All launches of some stages."""
+        for stage in found:
+            if not stage.fused:
+                uses = {**uses, **{side: self.transform(stage, side, uses[side], slot) for side in "AB"}}
+        targets = [uses["C"]]  # of the combination of each stage
+        for stage in found[1:]:
+            shape = (stage.batch, stage.m, stage.n)
+            targets.append(self.memory(f"M{stage.number - 1}{slot}", shape, self.options.product))
+        last, operands = found[-1], {side: uses[side] for side in "AB"}
+        if self.options.leaf == "terminal":
+            self.terminal(last, {**operands, "C": targets.pop()})
+        else:
+            source = self.products(last, operands, slot)
+            self.combine(last, source, targets.pop())
+        for stage in reversed(found[:-1]):
+            self.combine(stage, Use(f"M{stage.number}{slot}"), targets.pop())
+
+    def streamed(self, found: tuple[Stage, ...]) -> None:
+        """The products of the outer stage, one after the other; then their combination."""
+        outer = found[0]
+        for path in range(outer.products):
+            uses = {side: self.transform(outer, side, Use(side), "", path) for side in "AB"}
+            self.whole(found[1:], {**uses, "C": self.outer_product(outer, path)})
+        self.combine(outer, Use("M1"), Use("C"))
+
+    def beside_host(self, outer: Stage, inner: Stage) -> None:
+        """The same, where the host prepares the next part and combines the last one while a part is made."""
+        self.prepared(outer, inner, 0)
+        for path in range(outer.products):
+            if path + 1 < outer.products:
+                self.prepared(outer, inner, path + 1)
+            slot = f".{path % 2}"
+            source = self.products(inner, {side: Use(f"{side}2{slot}") for side in "AB"}, slot)
+            target = self.outer_product(outer, path)
+            make = functools.partial(_host_result, self.options, inner)
+            self.steps.append(HostStep("host", {"M": source.memory}, {"C": target}, make))
+        self.combine(outer, Use("M1"), Use("C"))
+
+    def prepared(self, outer: Stage, inner: Stage, path: int) -> None:
+        """The operands of a part: its own sums on the device, those of the inner levels on the host."""
+        slot = f".{path % 2}"
+        for side in "AB":
+            source = self.transform(outer, side, Use(side), slot, path)
+            rows, cols = (length // 2**inner.levels for length in inner.side(side))
+            target = self.memory(f"{side}2{slot}", (inner.products, rows, cols), self.options.operand)
+            make = functools.partial(_host_operands, self.options, inner, side)
+            self.steps.append(HostStep("host", {"X": source.memory}, {"O": target}, make))
+
+    def outer_product(self, outer: Stage, path: int) -> Use:
+        """A product of the outer stage among all of them."""
+        m, n = (length // 2**outer.levels for length in outer.side("C"))
+        memory = self.memory("M1", (outer.products, m, n), self.options.product)
+        return Use(memory.memory, path * m * n)
+
+    def transform(self, stage: Stage, side: str, source: Use, slot: str, path: int = -1) -> Use:
+        """The sums of A or B."""
+        build = strassen_transform.build(transform_options(self.options, stage, side, path))
+        name = f"{side}{stage.number}{slot}"
+        rows, cols = (length // 2**stage.levels for length in stage.side(side))
+        count = stage.batch * (1 if path >= 0 else stage.products)
+        target = self.memory(name, (count, rows, cols), self.options.operand)
+        self.steps.append(Step("transform", strassen_transform.NAME, build, {"X": source, "O": target}))
+        return target
+
+    def combine(self, stage: Stage, source: Use, target: Use) -> None:
+        """The sums of products."""
+        split = self.options.split_combine and stage.number == 1
+        for block in range(4**stage.levels) if split else (-1,):
+            build = strassen_combine.build(combine_options(self.options, stage, block))
+            self.steps.append(Step("combine", strassen_combine.NAME, build, {"M": source, "C": target}))
+
+    def products(self, stage: Stage, operands: Uses, slot: str) -> Use:
+        """The products of the last stage."""
+        m, n, k = (length // 2**stage.levels for length in (stage.m, stage.n, stage.k))
+        count = stage.batch * stage.products
+        target = self.memory(f"M{slot}", (count, m, n), self.options.product)
+        if self.options.leaf == "fused":
+            for product in range(stage.products):
+                build = strassen_fused.build_leaf(leaf_options(self.options, stage, product))
+                self.steps.append(Step("gemm", strassen_fused.LEAF_NAME, build, {**operands, "M": target}))
+            return target
+        most = count if self.options.leaf == "buffers" else max(1, LARGEST_IMAGE // max(m, k))
+        for first in range(0, count, most):
+            name, build = _leaves(self.options, m, n, k, min(most, count - first))
+            uses = {
+                "A": Use(operands["A"].memory, operands["A"].start + first * m * k),
+                "B": Use(operands["B"].memory, operands["B"].start + first * k * n),
+                "C": Use(target.memory, first * m * n),
+            }
+            self.steps.append(Step("gemm", name, build, uses))
+        return target
+
+    def terminal(self, stage: Stage, uses: Uses) -> None:
+        """The last level in one launch."""
+        build = strassen_fused.build_terminal(
+            strassen_fused.Terminal(
+                stage.m, stage.n, stage.k, stage.batch, self.options.form, image_store=False
+            )
+        )
+        self.steps.append(Step("gemm", strassen_fused.TERMINAL_NAME, build, uses))
+
+
+@functools.cache
+def _leaves(options: Options, m: int, n: int, k: int, batches: int) -> tuple[str, Build]:
+    """(name, build) of a launch of products."""
+    half = options.floats and options.half_products
+    if options.leaf == "buffers":
+        rows = next((rows for rows in (4, 2) if m % rows == 0 and m // rows * (n // 4) % 64 == 0), 1)
+        given = strassen_products.Options(
+            m,
+            n,
+            k,
+            batches,
+            rows,
+            float_inputs=options.float_operands,
+            float_sums=options.floats,
+            half_output=half,
+        )
+        return strassen_products.NAME, strassen_products.build(given)
+    if not options.floats:
+        halves = gemm_8x8_fp16_batched.Options(m, n, k, batches, layout="z")
+        return gemm_8x8_fp16_batched.GEMM.name, gemm_8x8_fp16_batched.build(halves)
+    singles = gemm_4x8_fp32_batched.Options(
+        m,
+        n,
+        k,
+        batches,
+        layout="z" if m & (m - 1) else "row",
+        k_unroll=options.leaf_unroll,
+        image_store=half,
+        half_output=half,
+        float_inputs=options.float_operands,
+    )
+    return gemm_4x8_fp32_batched.NAME, gemm_4x8_fp32_batched.build(singles)
+
+
+def leaf_options(options: Options, stage: Stage, product: int) -> strassen_fused.Leaf:
+    """Of a product that does the sums of its stage."""
+    return strassen_fused.Leaf(
+        stage.m,
+        stage.n,
+        stage.k,
+        stage.batch,
+        stage.levels,
+        product,
+        options.form,
+        image_store=options.half_products,
+        half_output=options.half_products,
+    )
+
+
+def _lanes(options: Options, shape: tuple[int, int], levels: int, most: int) -> tuple[int, int]:
+    """(vec, threads) of a launch of sums: the longest vector that leaves each fiber of a workgroup one."""
+    block = shape[0] * shape[1] // 4**levels
+    if options.images:
+        return 4, THREADS if block % (4 * THREADS) == 0 else THREADS // 2
+    taken = _POSITIONS if options.local else THREADS // 2
+    vec = next((vec for vec in (4, 2) if vec <= most and block % (taken * vec) == 0), 1)
+    return vec, THREADS if options.local or block % (THREADS * vec) == 0 else THREADS // 2
+
+
+def transform_options(options: Options, stage: Stage, side: str, path: int = -1) -> Transform:
+    """Of a stage's sums of A or B; beyond the longest vectors that are asked for, Mesa spills."""
+    rows, cols = stage.side(side)
+    floats = options.float_sums or options.float_operands
+    most = {1: 4, 2: 2 if floats else 4}.get(stage.levels, 1)
+    vec, threads = _lanes(options, (rows, cols), stage.levels, most)
+    return Transform(
+        rows,
+        cols,
+        stage.batch,
+        stage.levels,
+        side,
+        options.form,
+        vec,
+        threads,
+        float_sums=options.float_sums,
+        float_inputs=options.float_operands and stage.number > 1,
+        float_operands=options.float_operands,
+        image_input=options.images,
+        image_output=options.images,
+        path=path,
+        positions=_POSITIONS if options.local and path < 0 else 0,
+    )
+
+
+def combine_options(options: Options, stage: Stage, block: int = -1) -> Combine:
+    """Of a stage's sums of products."""
+    most = 1 if stage.levels > 2 or (stage.levels == 2 and options.floats) else 2
+    vec, threads = _lanes(options, stage.side("C"), stage.levels, most)
+    return Combine(
+        stage.m,
+        stage.n,
+        stage.batch,
+        stage.levels,
+        options.form,
+        vec,
+        threads,
+        float_products=options.product == "float32",
+        float_sums=options.floats,
+        half_output=options.half_products and stage.number > 1,
+        image_input=options.images,
+        image_output=options.images,
+        block=block,
+        positions=_POSITIONS if options.local and block < 0 else 0,
+    )
+
+
+def _host_operands(options: Options, stage: Stage, side: str, arrays: Arrays) -> Arrays:
+    """The operands of a stage of one matrix, summed by numpy in float32."""
+    blocks = strassen.split(arrays["X"].reshape(1, *stage.side(side)).astype(np.float32), stage.levels)[0]
+    named = {(i, j): blocks[i, j] for i in range(2**stage.levels) for j in range(2**stage.levels)}
+    sums = strassen.operand_sums(options.form, side, stage.levels, named)
+    return {"O": np.stack([total.astype(options.operand) for total in sums])}
+
+
+def _host_result(options: Options, stage: Stage, arrays: Arrays) -> Arrays:
+    """C of a stage's products, summed by numpy in float32."""
+    found = strassen.result_sums(options.form, stage.levels, list(arrays["M"].astype(np.float32)))
+    side = range(2**stage.levels)
+    whole = np.block([[found[i, j] for j in side] for i in side])
+    return {"C": whole.astype(options.product)}
