@@ -22,7 +22,7 @@ from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Epilogue, Load, Phases, Schedule, Step
-from pytest_qcom.kernels.stores import POINTER, Constant, NoStore, RowMajor
+from pytest_qcom.kernels.stores import POINTER, Constant, ImageStore, NoStore, RowMajor
 from pytest_qcom.kernels.writer import Writer, constant_name
 
 Cases = Mapping[str, Mapping[str, Any]]
@@ -76,7 +76,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What the arrays of every published kernel are: images, and a buffer."""
+    """What the arrays of a published kernel are."""
 
     m: int
     n: int
@@ -89,8 +89,10 @@ class _Problem:
 
 def problem(options: Published) -> _Problem:
     """The product that a kernel with these options computes."""
-    interleaved = bool(getattr(options, "interleaved_a", False))
-    return _Problem(options.m, options.n, options.k, options.float_inputs, interleaved)
+    interleaved, image, half = (
+        bool(getattr(options, name, False)) for name in ("interleaved_a", "image_store", "half_output")
+    )
+    return _Problem(options.m, options.n, options.k, options.float_inputs, interleaved, image, half)
 
 
 def check(name: str, options: Published) -> None:
@@ -157,7 +159,11 @@ def published(
 def _epilogue(options: Published) -> Epilogue:
     if options.no_store:
         return NoStore()
-    store = HandStore(stride=options.stride or options.n) if options.hand_store else RowMajor(element=4)
+    store: RowMajor | ImageStore = RowMajor(element=4)
+    if options.hand_store:
+        store = HandStore(stride=options.stride or options.n)
+    elif problem(options).image_store:
+        store = ImageStore()
     return Constant(store) if options.post_constant else store
 
 
@@ -277,17 +283,23 @@ def _product(options: Published, arrays: Arrays) -> Arrays:
     if options.no_store:
         return {}
     if options.post_constant:
-        return {"C": flat.apart(np.full((options.m, options.n), POSTED), options.stride)}
+        return _apart(options, np.full((options.m, options.n), POSTED))
     found = single.product(problem(options), arrays)["C"]
     if not options.direct_f32_loads:
         halves = matmul.images(options, *single.matrices(problem(options), arrays))
         found = matmul.product(options, halves)["C"]
-    return {"C": flat.apart(found, options.stride)}
+    return _apart(options, found)
 
 
-def _tolerance(options: Published, arrays: Arrays) -> Mapping[str, single.Float]:
+def _apart(options: Published, values: single.Float) -> Arrays:
+    """Rows as far apart as they are, in the shape of C."""
+    wide = flat.apart(values.reshape(options.m, options.n), options.stride)
+    return {"C": wide.reshape(options.m, -1, 4) if problem(options).image_store else wide}
+
+
+def _tolerance(options: Published, arrays: Arrays) -> Arrays:
     """:func:`~pytest_qcom.kernels.single.bound` of one chain over k."""
-    return {"C": flat.apart(single.bound(problem(options), arrays)["C"], options.stride)}
+    return _apart(options, single.bound(problem(options), arrays)["C"])
 
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:

@@ -34,6 +34,7 @@ class Tile:
         share: neighbouring fibers that work on one tile together, a power of two.
         rows_first: neighbouring fibers take tiles below each other, and only then the next column.
         adjacent: the columns of a fiber are neighbours, and its ``col`` counts all of them as one.
+        side: fibers of a row of tiles, a power of two.
     """
 
     rows: int
@@ -43,16 +44,17 @@ class Tile:
     share: int = 1
     rows_first: bool = False
     adjacent: bool = False
+    side: int = LANES
 
     @property
     def lanes(self) -> int:
         """Tiles side by side in a workgroup."""
-        return LANES // self.share
+        return self.side // self.share
 
     @property
     def group_rows(self) -> int:
         """Rows of C that a workgroup computes."""
-        return self.rows * (self.threads // LANES)
+        return self.rows * (self.threads // self.side)
 
     @property
     def group_columns(self) -> int:
@@ -83,11 +85,11 @@ def emit_place(w: Writer, tile: Tile, row: Reg, col: Reg, scratch: Block) -> Non
     """
     lane, sub_row, group_x, group_y = (scratch[index] for index in range(4))
     if tile.rows_first:
-        w.alu("and.b", sub_row, LOCAL_ID, tile.threads // LANES - 1)
-        w.alu("shr.b", lane, LOCAL_ID, (tile.threads // LANES).bit_length() - 1)
+        w.alu("and.b", sub_row, LOCAL_ID, tile.threads // tile.side - 1)
+        w.alu("shr.b", lane, LOCAL_ID, (tile.threads // tile.side).bit_length() - 1)
     else:
-        w.alu("and.b", lane, LOCAL_ID, LANES - 1)
-        w.alu("shr.b", sub_row, LOCAL_ID, (LANES - 1).bit_length())
+        w.alu("and.b", lane, LOCAL_ID, tile.side - 1)
+        w.alu("shr.b", sub_row, LOCAL_ID, (tile.side - 1).bit_length())
     w.mov(group_x, GROUP_Y if tile.swapped else GROUP_X)
     w.mov(group_y, GROUP_X if tile.swapped else GROUP_Y)
     emit_multiply(w, sub_row, sub_row, tile.rows)

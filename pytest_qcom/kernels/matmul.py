@@ -132,6 +132,23 @@ def half_bound(shape: Shape, arrays: Arrays, chains: int = 1) -> Mapping[str, Fl
     return {"C": (_DEVIATIONS * np.sqrt(errors) + flushed) / growth}
 
 
+def blocks_bound(shape: Shape, arrays: Arrays, block: int) -> Float:
+    """:func:`half_bound` of the sum of float16 sums of ``block`` k each, which all begin at 0.
+
+    What adds them up is another matter. The errors of all blocks are one martingale.
+    """
+    a, b = (_flushed(matrix) for matrix in matrices(shape, arrays))
+    growth = 1 - _DEVIATIONS * HALF_ROUNDOFF * math.sqrt(block)
+    power = 2 if growth * math.sqrt(shape.k) > _DEVIATIONS else 1
+    errors = np.zeros((shape.m, shape.n))
+    for start in range(0, shape.k, block):
+        _add_chain(errors, a[:, start : start + block], b[start : start + block], power)
+    flushed = 2 * shape.k * HALF_TINY
+    if power == 1:
+        return np.asarray((errors + flushed) * (1 + HALF_ROUNDOFF) ** block)
+    return np.asarray((_DEVIATIONS * np.sqrt(errors) + flushed) / growth)
+
+
 def _add_chain(errors: Float, a: Float, b: Float, power: int) -> Float:
     """The exact sum of a chain of steps; adds what each may round, to a power, to ``errors``."""
     steps = a.shape[1]

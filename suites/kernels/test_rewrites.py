@@ -105,6 +105,14 @@ def test_halves_are_within_their_own_bound(device: Device, unpatched: Any, patch
     assert 1e-3 < np.abs(halves - unpatched).max() < 1
 
 
+@pytest.mark.parametrize("patch", ["rpt3_block1", "rpt3_block4_postinc_unroll8_nosnop"])
+def test_blocks_of_halves_are_within_their_bound(device: Device, unpatched: Any, patch: str) -> None:
+    """Nearer to the floats than half sums are: the error is that of a block, not of all of k."""
+    blocks, halves = output(device, SMALL, patch), output(device, SMALL, "rpt3_half")
+    errors = [np.sqrt(((found - unpatched) ** 2).mean()) for found in (blocks, halves)]
+    assert 1e-4 < errors[0] < errors[1] / 2
+
+
 @pytest.mark.parametrize("n", [512, 704, 1024])
 def test_halves_sample_and_multiply_halves_only(n: int) -> None:
     program = parse("rpt3_half_postinc").apply(compile_matmul(n).program)
@@ -382,6 +390,7 @@ def test_a_rewritten_loop_is_a_loop_that_can_be_rewritten() -> None:
         ("rpt3_l25_postinc", "patch rpt3_l25_postinc is about a loop at #25; the program's is at #"),
         ("rpt3_prefetch", "patch rpt3_prefetch: 'prefetch' is unknown; words are postinc, nosnop, "),
         ("rpt3_unroll0", "patch rpt3_unroll0: unroll0 is no number of steps; give 1 or more"),
+        ("rpt3_block3_unroll4", "blocks of 3 steps do not divide unroll=4"),
         ("rpt3_unroll5", "the loop has 32 passes, which unroll=5 does not divide"),
     ],
 )

@@ -33,6 +33,7 @@ PUBLISHED = cases("as-published", of="^gemm_.*_fp32")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_rotate_part")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_splitk")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_waksman")
+@pytest.mark.qcom_kernel("gemm_4x4_fp32_halfwave")
 @pytest.mark.qcom_kernel("gemm_int8_fp32")
 @pytest.mark.qcom_kernel("gemm_4x4_fp32_quad_a")
 @pytest.mark.qcom_kernel("gemm_4x4_fp32_quad_b")
@@ -54,7 +55,11 @@ def test_patterns_are_exact(device: Device, kernel: Kernel, case: Case) -> None:
 
 def shrunk(kernel: Kernel, case: Case) -> object:
     """A published case on a small shape, K long enough for several passes of its loop."""
-    return replace(kernel.configure({}, case.name), m=32, n=512 if "4x16" in kernel.name else 256, k=32)
+    options = kernel.configure({}, case.name)
+    if hasattr(options, "batches"):
+        return replace(options, m=16, k=32, batches=3)
+    rows, ncols = getattr(options, "rows", 4), getattr(options, "ncols", 4 if "4x16" in kernel.name else 2)
+    return replace(options, m=8 * rows, n=128 * ncols, k=32)
 
 
 @pytest.mark.parametrize(("kernel", "case"), PUBLISHED)
@@ -109,6 +114,14 @@ HAZARDS = {
     "gemm_4x8_fp32_published[pipeline-no-delay]": "early-read",
     "gemm_4x8_fp32_published[plain]": "source-overwrite",
     "gemm_4x16_fp32_published[plain]": "source-overwrite",
+    **{
+        f"gemm_wide_fp32_published[{case.name}]": "early-read"
+        for case in KERNELS["gemm_wide_fp32_published"].cases
+        if case.name not in ("delay", "one-sync")
+    },
+    "gemm_wide_fp32_published[one-sync]": "overwrite-sy",
+    "gemm_4x4_fp32_halfwave_published[n64x64]": "early-read",
+    "gemm_4x4_fp32_halfwave_published[few]": "early-read",
     "gemm_8x4_fp32_published[p167]": "source-overwrite",
     "gemm_8x4_fp32_published[second-a-sync]": "source-overwrite",
     "gemm_8x8_fp32_published[p168]": "source-overwrite",
@@ -197,6 +210,17 @@ def test_hazards_name_declared_cases() -> None:
             dict(compact_preload=True, quad_map=True, quad_b=True, quad_b_shfl_mode=4, coord_delay=-1),
             "quad-b-shfl-mode is 4; give one of 1, 2, 3, 6, 7, or 0 for broadcasts",
         ),
+        (
+            "gemm_wide_fp32_published",
+            {"rows": 5, "ncols": 1},
+            "a tile of 5 by 1; give 4 by 2 or 3 or 4, 5 by 2",
+        ),
+        ("gemm_wide_fp32_published", {"rows": 8, "ncols": 2, "pipeline_b": True}, "is one way of four rows"),
+        ("gemm_wide_fp32_published", {"component_sync_kk": 4}, "component-sync-kk is 4; give 0 to 3"),
+        ("gemm_4x4_fp32_halfwave", {"m": 48}, "m is 48; the row says which product, give a power of 2"),
+        ("gemm_4x4_fp32_halfwave", {"batches": 300}, "images are up to 16384 texels high, give 1 to 256"),
+        ("gemm_4x4_fp32_halfwave", {"n": 32}, "an output of 64 x 32 is not made of tiles of 16 x 64"),
+        ("gemm_4x4_fp32_halfwave_published", {"k_unroll": 2}, "the published loop is one step, give 1"),
         ("gemm_4x4_fp32_published", {"no_store": True, "post_constant": True}, "no-store with a store"),
         ("gemm_4x4_fp32_published", {"float_inputs": True}, "give direct-f32-loads=true too"),
         ("gemm_4x4_fp32_published", {"hand_store": True, "stride": 1536}, "give a power of 2"),

@@ -55,10 +55,19 @@ def test_every_published_figure_has_its_kernel() -> None:
         ("gemm_4x8_fp32", "p188", dict(loop=73, isam=12, sy=2, fregs=21)),
         ("gemm_4x8_fp32", "one-bank", dict(fregs=17)),
         ("gemm_4x8_fp32", "p198", dict(fregs=20)),
-        ("gemm_4x4_fp32", "quad-b", dict(fregs=17, isam=8)),
+        ("gemm_4x4_fp32", "quad-b", dict(fregs=17, isam=8 + 4)),  # four broadcasts beside
         ("gemm_4x8_fp32", "plain", dict(fregs=32, isam=12)),
         ("gemm_4x8_fp32", "pipeline", dict(fregs=30)),
         ("gemm_8x4_fp32", "p167", dict(fregs=28, sy=2)),
+        # 9 + 4n and 13 + 4n of the notes, and those of the other tiles.
+        ("gemm_wide_fp32", "4x16", dict(fregs=25, isam=20)),
+        ("gemm_wide_fp32", "4x12", dict(fregs=21)),
+        ("gemm_wide_fp32", "pipeline-b", dict(fregs=29)),
+        ("gemm_wide_fp32", "5x8", dict(fregs=24)),
+        ("gemm_wide_fp32", "6x8", dict(fregs=27)),
+        ("gemm_wide_fp32", "8x4", dict(fregs=21)),
+        ("gemm_wide_fp32", "8x8", dict(fregs=33)),
+        ("gemm_4x4_fp32_halfwave", "n64x64", dict(fregs=14, isam=8)),
         # f37 of the notes: r36.w keeps the local id for a second run of the prologue, which ours has not.
         ("gemm_8x8_fp32", "p168", dict(fregs=37 - 1, sy=2)),
     ],

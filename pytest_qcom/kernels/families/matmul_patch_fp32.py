@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.instruction import Store
 from pytest_qcom.isa.program import Program
-from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels import blocked, matmul
 from pytest_qcom.kernels.compiled import Compiled, compile_matmul
 from pytest_qcom.kernels.edit import replace_instructions
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
@@ -37,7 +37,8 @@ class Options:
             ``reorder_rpt_f32_default`` or ``_compact``, or ``rpt3_...`` with the loop that it is about
             (``l25``, ``l23``, ``n384``, ``n512``, ``accum`` or ``n1024``) and ``postinc``, ``half``,
             ``unrollN``, ``nosnop``, ``lastcmp0``, ``b0low``, ``b0_last``, ``accmajor``, ``kNNNN``,
-            ``accNNNN``, ``fNN``, ``hoist31``, ``hoist33``, ``hoisty``; ``half_f16_compact`` and ``_tight``.
+            ``accNNNN``, ``fNN``, ``hoist31``, ``hoist33``, ``hoisty``; ``half_f16_compact`` and ``_tight``;
+            ``blockN`` for halves summed over N steps under float32 totals.
             Such a word may stand by itself beside ``patch`` too.
         no_store, skip_a_loads, skip_b_loads: left out, for throughput; C is then not checked. A is the
             operand whose samples give four k, B the one whose samples give four columns.
@@ -132,7 +133,14 @@ def matrices(options: Options, arrays: Arrays) -> tuple[NDArray[np.float64], NDA
 
 
 def _half(options: Options) -> bool:
-    return "half" in options.patch.split("_")
+    """Whether samples are halves."""
+    return "half" in options.patch.split("_") or _block(options) > 0
+
+
+def _block(options: Options) -> int:
+    """Steps whose products are summed as halves under float32 totals; 0 for other sums."""
+    found = [word.removeprefix("block") for word in options.patch.split("_") if word.startswith("block")]
+    return int(found[-1]) if found else 0
 
 
 def _sampled(options: Options, arrays: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -165,6 +173,8 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, Any]:
     if not _checked(options):
         return {}
     a, b = _sampled(options, arrays)
+    if block := _block(options):
+        return {"C": blocked.bound(a, b, 4 * block).reshape(_compiled(options).output)}
     if _half(options):
         bound = matmul.half_bound(options, matmul.images(options, a, b))["C"]
         return {"C": bound.reshape(_compiled(options).output)}
@@ -185,6 +195,7 @@ PATCHED = Kernel(
     reads=_words,
     cases=(
         Case("n128-noop", dict(m=128, n=128, k=128, patch="noop")),
+        Case("n128-blocked", dict(m=128, n=128, k=128, patch="rpt3_block2_unroll4_postinc_nosnop")),
         Case("n128", dict(m=128, n=128, k=128, patch="rpt3_postinc_unroll4_nosnop")),
     ),
     source="qcom_ir3_matmul_patch.py of tinygrad's QCOM GEMM experiments",

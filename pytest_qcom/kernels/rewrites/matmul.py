@@ -44,6 +44,8 @@ class Schedule:
             before the loop; 0 for none.
         half: samples, products and accumulators in float16, which the accumulators leave as float32: other
             numbers, and other registers. Only where they start at 0.
+        block: with ``half``, steps whose products are summed as halves; their sum goes to the accumulators,
+            which stay float32. 0 for half accumulators. It must divide ``unroll``.
         skip_scalars, skip_vectors: samples of the one or the other kind are left out, for throughput only.
     """
 
@@ -58,6 +60,7 @@ class Schedule:
     b_low: bool = False
     registers: int = 0
     half: bool = False
+    block: int = 0
     skip_scalars: bool = False
     skip_vectors: bool = False
 
@@ -71,6 +74,8 @@ def rewrite(program: Program, schedule: Schedule) -> Program:
     matmul = recognise(program)
     if matmul.passes % schedule.unroll:
         raise Mismatch(f"the loop has {matmul.passes} passes, which unroll={schedule.unroll} does not divide")
+    if schedule.block and schedule.unroll % schedule.block:
+        raise Mismatch(f"blocks of {schedule.block} steps do not divide unroll={schedule.unroll}")
     return _Writer(program, matmul, schedule).program()
 
 
@@ -102,6 +107,7 @@ class _Writer:
         self._free = [number not in taken for number in range(FILE)]
         self._free_half = [True] * FILE
         self._acc = [self._place(vector.registers) for vector in matmul.vectors]
+        self._parts = [self._block(LANES, half=True) for _ in matmul.vectors] if schedule.block else self._acc
         order = _used(matmul)
         self._order = list(order)
         if schedule.b_last:
@@ -114,13 +120,14 @@ class _Writer:
         self._pairs = dict(self._texels)
         if schedule.half:
             self._pairs = {number: self._block(2) for number in order}
+            self._promoted = [self._block(LANES) for _ in matmul.vectors] if schedule.block else []
         else:
             self._own_pairs()
 
     def program(self) -> Program:
         """Everything before the loop, the loop, everything behind it, with the waits that it needs."""
         found, old = self._matmul.found, self._old
-        if self._schedule.half:
+        if self._schedule.half and not self._schedule.block:
             self._zero()
         else:
             self._moves(self._homes(start=True))
@@ -152,7 +159,7 @@ class _Writer:
         """Four consecutive registers for a vector: where its lanes stand, if they do so in a row."""
         first = registers[0]
         numbers = range(first.num, first.num + LANES)
-        if self._schedule.half:
+        if self._schedule.half and not self._schedule.block:
             return self._block(LANES, half=True)
         if [reg.num for reg in registers] == list(numbers) and all(self._free[number] for number in numbers):
             for number in numbers:
@@ -240,10 +247,22 @@ class _Writer:
     def _loop(self) -> None:
         start = len(self._code)
         temporary = [number for number in range(FILE) if self._free[number]]
+        block = self._schedule.block
         for step in range(self._schedule.unroll):
+            if block and step % block == 0:
+                self._code += [assemble(f"(rpt3)mov.u16u16 {part}, 0") for part in self._parts]
             self._step(temporary, last=step == self._schedule.unroll - 1)
+            if block and (step + 1) % block == 0:
+                self._promote()
         self._emit(assemble("br p0.x, #2"))
         self._emit(assemble(f"jump #{start - len(self._code)}"))
+
+    def _promote(self) -> None:
+        """The sums of a block onto the accumulators."""
+        for part, promoted in zip(self._parts, self._promoted, strict=True):
+            self._emit(assemble(f"(rpt3)cov.f16f32 {promoted}, (r){part}"))
+        for acc, promoted in zip(self._acc, self._promoted, strict=True):
+            self._emit(assemble(f"(rpt3)add.f {acc}, (r){acc}, (r){promoted}"))
 
     def _step(self, temporary: list[int], last: bool) -> None:
         """Coordinates, counter, samples, products."""
@@ -389,7 +408,7 @@ class _Writer:
             if schedule.k_order:  # by the lane of the scalar, which is the k within the step
                 products = tuple(sorted(products, key=lambda product: product.scalar[1]))
             if step < len(products):
-                made.append(self._product(self._acc[acc], products[step]))
+                made.append(self._product(self._parts[acc], products[step]))
         return made
 
     def _product(self, acc: Reg, product: Product) -> Instr:

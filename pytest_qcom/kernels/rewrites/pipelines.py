@@ -112,6 +112,8 @@ def _word(name: str, word: str, schedule: Schedule) -> Schedule:
         if int(match[1]) < 1:
             raise Mismatch(f"patch {name}: {word} is no number of steps; give 1 or more")
         return replace(schedule, unroll=int(match[1]))
+    if match := re.fullmatch(r"block([1-9]\d?)", word):
+        return replace(schedule, half=True, block=int(match[1]))
     if match := re.fullmatch(r"(k|acc)([0-3]{4})", word):
         order = tuple(int(digit) for digit in match[2])
         return replace(schedule, k_order=order) if match[1] == "k" else replace(schedule, acc_order=order)
@@ -120,7 +122,7 @@ def _word(name: str, word: str, schedule: Schedule) -> Schedule:
     if word in _HOISTED:
         return replace(schedule, registers=max(schedule.registers, _HOISTED[word]))
     if word not in _FLAGS:
-        known = ", ".join((*_FLAGS, *_HOISTED, "unrollN", "kNNNN", "accNNNN", "fNN"))
+        known = ", ".join((*_FLAGS, *_HOISTED, "unrollN", "kNNNN", "accNNNN", "fNN", "blockN"))
         raise Mismatch(f"patch {name}: {word!r} is unknown; words are {known}")
     return replace(schedule, **dict.fromkeys(_FLAGS[word], True))  # type: ignore[arg-type]
 

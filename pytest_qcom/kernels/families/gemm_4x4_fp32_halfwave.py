@@ -1,0 +1,205 @@
+"""The 4x4 float32 GEMM of small products, many in a launch: 16 fibers side by side, 64 columns.
+
+A, B and C are stacked. The row says of which product a fiber's tile is, and so where its B starts. What the
+notes use as the leaf of a recursion of 64 x 64 products, theirs with waits as written and ours with those
+that are needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import single, stacks
+from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
+from pytest_qcom.kernels.full import arithmetic
+from pytest_qcom.kernels.full_published import NOTES
+from pytest_qcom.kernels.gemm import LARGEST_IMAGE, check_shape, gemm_launch
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.launch import Tile, emit_multiply
+from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, generate, loop_constants
+from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Stored, check_output
+from pytest_qcom.kernels.writer import Writer
+
+NAME = "gemm_4x4_fp32_halfwave"
+ROWS, SIDE = 4, 16
+_ROWS = tuple(range(ROWS))
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Stored):
+    """Options of the halfwave kernel; ``m``, ``n`` and ``k`` are those of each product.
+
+    Attributes:
+        m, n, k: m a power of 2 and a multiple of ``threads`` / 4, n of 64, k of 4.
+        batches: products in a launch.
+    """
+
+    m: int = 64
+    n: int = 64
+    k: int = 64
+    threads: int = 64
+    image_store: bool = True
+    batches: int = 64
+
+    def one(self) -> single.Problem:
+        """A product alone."""
+        return replace(self, batches=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked(Counted):
+    """Counters that begin in the B of the product that the row belongs to."""
+
+    m: int = 1
+    k: int = 1
+
+    def prepare(self, w: Writer, schedule: Schedule) -> None:
+        k4, ky, row = (schedule.plan[name][0] for name in ("k4", "ky", "row"))
+        w.alu("shr.b", ky, row, self.m.bit_length() - 1)
+        emit_multiply(w, ky, ky, self.k)
+        if self.ahead:
+            w.alu("add.s", ky, ky, self.ahead)
+        w.mov(k4, 0)
+
+
+def build(name: str, published: bool, options: Options) -> Build:
+    """The kernel, with the waits that it needs or as published.
+
+    Raises:
+        KernelError: options that do not go together, or shapes that are not made of whole tiles.
+    """
+    _check(name, published, options)
+    tile = Tile(ROWS, 1, options.threads, side=SIDE)
+    columns, rows, _ = tile.groups(name, options.m, options.n)
+    coordinates = Stacked(early=not published, noted=published, ahead=3 * published, m=options.m, k=options.k)
+    loads = (Load("A", _ROWS), Load("B", (0,)))
+    phases: Phases = (
+        Aim(coordinates, loads),
+        *(() if published else (Advance(coordinates),)),
+        Fetch(coordinates, loads, test=not published),
+        Multiply(_ROWS, (0,)),
+    )
+    schedule = Schedule(
+        tile=tile,
+        plan=_plan(),
+        phases=phases,
+        coordinates=coordinates,
+        epilogue=ImageStore() if options.image_store else RowMajor(element=4),
+        order="kk_row_col",
+        scalar_first=True,
+        sync=lambda products, step: published,
+        waits="written" if published else "legal",
+        unroll=options.k_unroll,
+        arithmetic=arithmetic(options.sampler_per_texture),
+    )
+    constants = (
+        *schedule.epilogue.constants(tile, row_bytes=4 * options.n),
+        *loop_constants(options.k, schedule.unroll),
+    )
+    built = gemm_launch(
+        options,
+        tile,
+        schedule.plan,
+        generate(schedule, options.k),
+        constants,
+        (columns, rows * options.batches, 1),
+        arguments=stacks.arguments(options.one(), options.batches, POINTER),
+        thread128=options.thread128,
+    )
+    return replace(built, work=built.work * options.batches)
+
+
+def _check(name: str, published: bool, options: Options) -> None:
+    check_shape(name, options)
+    check_output(name, options)
+    if options.m & (options.m - 1):
+        raise KernelError(f"{name}: m is {options.m}; the row says which product, give a power of 2")
+    if options.k > 1023 and options.k & (options.k - 1):
+        raise KernelError(f"{name}: k is {options.k}; beyond 1023 give a power of 2")
+    if options.batches < 1 or options.batches * max(options.m, options.k) > LARGEST_IMAGE:
+        raise KernelError(
+            f"{name}: {options.batches} products of {options.m} x {options.n} x {options.k}; images are up "
+            f"to {LARGEST_IMAGE} texels high, give 1 to {LARGEST_IMAGE // max(options.m, options.k)}"
+        )
+    if published and options.k_unroll != 1:
+        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; the published loop is one step, give 1")
+
+
+def _plan() -> RegisterPlan:
+    """The notes' one, of 14 vec4: B, A, accumulators, counters, and one for the next counter."""
+    plan = RegisterPlan().place("b0", "r0.x", 16)
+    for row in _ROWS:
+        plan = plan.place(f"a{row}", f"r{4 + row}.x", 4)
+    plan = plan.place("acc", "r8.x", 16)
+    for name, component in (("row", "x"), ("col", "y"), ("ky", "z"), ("k4", "w")):
+        plan = plan.place(name, f"r12.{component}", 1)
+    plan = plan.place("next", "r13.x", 1)
+    dead: tuple[str, ...] = ("b0", "a0", "a1", "a2", "a3")
+    plan = plan.place("scratch", "r1.x", 4, over=dead)
+    dead = (*dead, "scratch")
+    plan = plan.place("addresses", "r0.x", 8, over=dead).place("carries", "r2.x", 4, over=dead)
+    plan = plan.place("offsets", "r3.x", 2, over=dead)
+    return plan.place("at", "r4.x", 8, over=dead)
+
+
+def _random(options: Options, rng: np.random.Generator) -> Arrays:
+    return stacks.random(options.one(), options.batches, rng)
+
+
+def _product(options: Options, arrays: Arrays) -> Arrays:
+    """Each ``A @ B`` in float64."""
+    return stacks.each(single.product, options.one(), options.batches, arrays)
+
+
+def _bound(options: Options, arrays: Arrays) -> Mapping[str, Any]:
+    """:func:`~pytest_qcom.kernels.single.bound` of each product."""
+    return stacks.each(single.bound, options.one(), options.batches, arrays)
+
+
+def _pattern(name: str, options: Options) -> Arrays:
+    return stacks.pattern(name, options.one(), options.batches)
+
+
+def _declare(name: str, published: bool, cases: tuple[Case, ...]) -> Kernel:
+    return Kernel(
+        name=name,
+        summary="many small products in one launch of a 4x4 float32 GEMM, 64 columns a workgroup"
+        + (", as published" if published else ""),
+        options=Options,
+        build=functools.partial(build, name, published),
+        inputs=_random,
+        oracle=_product,
+        tolerance=_bound,
+        patterns={pattern: functools.partial(_pattern, pattern) for pattern in single.PATTERNS},
+        unit="GFLOPS",
+        cases=cases,
+        claim="as-published" if published else "correct",
+        source=NOTES,
+    )
+
+
+KERNELS = (
+    _declare(
+        NAME,
+        False,
+        (
+            Case("n64x64", {}),
+            Case("one", dict(m=16, k=36, batches=1)),
+            Case("few", dict(m=16, n=128, k=20, batches=5)),
+            Case("unroll", dict(m=32, k=28, k_unroll=2, batches=3)),
+            Case("buffer", dict(m=16, k=36, batches=4, image_store=False)),
+            Case("half-output", dict(m=16, k=36, batches=4, half_output=True)),
+            Case("float-inputs", dict(m=16, k=36, batches=4, float_inputs=True)),
+            Case("threads-128", dict(m=32, k=36, batches=2, threads=128, thread128=True)),
+        ),
+    ),
+    _declare(f"{NAME}_published", True, (Case("n64x64", {}), Case("few", dict(m=16, batches=5)))),
+)
