@@ -124,6 +124,14 @@ def _graph_arguments(sub: argparse.ArgumentParser) -> None:
     _device_arguments(sub)
 
 
+def _dsp_arguments(sub: argparse.ArgumentParser) -> None:
+    from pytest_qcom.dsp import commands
+
+    commands.add_arguments(sub)
+    sub.add_argument("--seed", type=integer, default=0, help="run: of the random inputs")
+    sub.add_argument("--rounds", type=positive, default=1, help="run: launches that are timed")
+
+
 def _asm_arguments(sub: argparse.ArgumentParser) -> None:
     _code_arguments(sub)
     sub.add_argument(
@@ -359,6 +367,13 @@ def graph(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
         return commands.run(options)
 
 
+def dsp(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """What ``qcom dsp`` does with the kernel of the Hexagon DSP."""
+    from pytest_qcom.dsp import commands
+
+    return commands.run(options)
+
+
 def predict(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """What the cycle model says of a kernel: speed, waves, what limits it, the roof above it."""
     from pytest_qcom import prediction
@@ -424,6 +439,7 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("verify-timing", verify_timing, "measured speeds against the cycle model's", _timing_arguments),
     ("verify-verdicts", verify_verdicts, "a device's verdicts against those here", _verdict_arguments),
     ("graph", graph, "captured graphs: show, compare, patch and time them", _graph_arguments),
+    ("dsp", dsp, "the int8 GEMM of the Hexagon DSP: run it or print its source", _dsp_arguments),
     ("exec", execute, "run a tinygrad program on a device", _exec_arguments),
 )
 

@@ -1,0 +1,1 @@
+"""The Hexagon DSP of the Snapdragon 845: one HVX kernel, declared once, and where it runs."""
