@@ -132,6 +132,15 @@ def _dsp_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--rounds", type=positive, default=1, help="run: launches that are timed")
 
 
+def _split_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("devices", nargs="+", metavar="DEVICE", help="two or more, see 'qcom devices'")
+    for side in "mnk":
+        sub.add_argument(f"--{side}", type=positive, default=1024, help="of the product: C is (m, n)")
+    sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
+    sub.add_argument("--seed", type=integer, default=0, help="of the random inputs")
+    sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
+
+
 def _asm_arguments(sub: argparse.ArgumentParser) -> None:
     _code_arguments(sub)
     sub.add_argument(
@@ -307,6 +316,16 @@ def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return facts, lines, 0 if facts["ok"] else FAILED
 
 
+def split(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+    """A product whose rows are split over several devices, which start at the same instant."""
+    from pytest_qcom import split as split_
+
+    shape = (options.m, options.n, options.k)
+    facts = split_.facts(options.devices, Path.cwd(), shape, options.seed, options.rounds, options.hazards)
+    lines = [f"{name}: {value}" for name, value in facts.items()]
+    return facts, lines, 0 if facts["ok"] else FAILED
+
+
 def disassemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """The text of a program, as Mesa writes it."""
     program, launch = program_of(options)
@@ -431,6 +450,7 @@ COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]],
     ("devices", list_devices, "the known devices", _no_arguments),
     ("run", run, "run a kernel and check its output", _run_arguments),
     ("compose", compose, "run a sequence of launches and check its output", _compose_arguments),
+    ("split", split, "a product over several devices, by rows of C", _split_arguments),
     ("disasm", disassemble, "the text of a program", _code_arguments),
     ("asm", assemble, "the instruction words of a program", _asm_arguments),
     ("lint", lint, "the hazards of a program", _lint_arguments),

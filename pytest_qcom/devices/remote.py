@@ -12,6 +12,7 @@ import itertools
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,13 @@ HERE = f"popen//python={sys.executable}"
 TIMEOUT = 600.0
 """Seconds that an answer may take. A launch has its own, shorter limit in its process."""
 
+_LOOKS = 5  # at the other machine's clock
+_AWAKE = 2_000_000  # ns before an instant
 _SERVE = "from pytest_qcom.devices.remote import serve; serve(channel)"
 _Packed = tuple[bytes, str, tuple[int, ...]]
+
+Launch = tuple[bytes, str, Sequence[Tensor], tuple[int, int, int], tuple[int, int, int], bool]
+"""What a device's ``launch`` is given."""
 
 
 def over_ssh(entry: registry.Entry) -> str:
@@ -139,6 +145,39 @@ class RemoteDevice:
         numbers = tuple(self._number(tensor) for tensor in args)
         return float(self._ask("launch", binary, name, numbers, tuple(groups), tuple(local), thread128))
 
+    def rounds(self, launch: Launch, count: int, instant: int) -> tuple[int, tuple[float, ...]]:
+        """Several launches in a row, the first at an instant; nothing is asked or answered in between.
+
+        Args:
+            launch: what :meth:`launch` is given.
+            instant: of this machine's clock, in ns as ``time.time_ns`` counts. The other machine's clock may
+                show another time: see :meth:`clock`.
+
+        Returns:
+            When the first launch was begun, by this machine's clock, and device seconds of each.
+        """
+        binary, name, args, groups, local, thread128 = launch
+        numbers = tuple(self._number(tensor) for tensor in args)
+        offset, _ = self.clock()
+        given = (binary, name, numbers, tuple(groups), tuple(local), thread128)
+        begun, seconds = self._ask("rounds", given, count, instant + offset)
+        return begun - offset, tuple(seconds)
+
+    def clock(self) -> tuple[int, int]:
+        """How far the other machine's clock is ahead of this one's, and how far off that may be; ns.
+
+        The other end looks at its clock between our request and its answer: of a few of those, the one that
+        came back soonest says most.
+        """
+        found = []
+        for _ in range(_LOOKS):
+            before = time.time_ns()
+            there = self._ask("time")
+            after = time.time_ns()
+            found.append(((after - before) // 2, there - (before + after) // 2))
+        unsure, offset = min(found)
+        return offset, unsure
+
     def reset(self) -> None:
         """Frees what was left behind and recovers from a fault or hang."""
         self._ask("reset")
@@ -233,6 +272,16 @@ class _Server:
         tensors = [self._tensor(number) for number in numbers]
         return self.device.launch(binary, name, tensors, groups, local, thread128)
 
+    def answer_time(self) -> int:
+        return time.time_ns()
+
+    def answer_rounds(
+        self, given: tuple[Any, ...], count: int, instant: int
+    ) -> tuple[int, tuple[float, ...]]:
+        sleep_until(instant)
+        begun = time.time_ns()
+        return begun, tuple(self.answer_launch(*given) for _ in range(count))
+
     def answer_reset(self) -> None:
         self.device.reset()
         self._tensors.clear()
@@ -246,6 +295,13 @@ class _Server:
         if number not in self._tensors:
             raise LaunchError("a tensor was freed by a reset; upload it again")
         return self._tensors[number]
+
+
+def sleep_until(instant: int) -> None:
+    """Until ``time.time_ns`` shows ``instant``; the last of it awake, as a sleep ends late."""
+    while (left := instant - time.time_ns()) > 0:
+        if left > _AWAKE:
+            time.sleep((left - _AWAKE) / 1e9)
 
 
 def _pack(array: NDArray[Any]) -> _Packed:

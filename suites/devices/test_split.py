@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pytest_qcom import split
+from pytest_qcom import cli, split
 from pytest_qcom.devices import remote
 from pytest_qcom.devices.device import Device, Tensor
-from pytest_qcom.devices.remote import RemoteDevice
+from pytest_qcom.devices.registry import PROJECT_FILE
+from pytest_qcom.devices.remote import Launch, RemoteDevice
 from pytest_qcom.errors import DeviceUnavailable, HazardError, KernelError, LaunchError
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.kernels import single
@@ -72,6 +77,91 @@ def test_two_devices_give_all_rows(
     error = np.abs(found.matrix() - a.astype(np.float64) @ b.astype(np.float64))
     assert (error <= bound(a, b)).all()
     assert found.seconds == max(part.seconds[0] for part in found.parts) > 0
+    assert [len(part.seconds) for part in found.parts] == [2, 2]
+    assert found.missing() == []
+    assert 0 <= found.apart < 1e9  # both waited for one instant, and not for each other's work
+
+
+def test_clocks_and_instants(pair: tuple[RemoteDevice, RemoteDevice]) -> None:
+    """The other process has this machine's clock, and begins not before the instant that it is told."""
+    offset, unsure = pair[0].clock()
+    assert abs(offset) <= unsure + 1_000_000
+    before = time.time_ns()
+    remote.sleep_until(before + 20_000_000)
+    assert time.time_ns() >= before + 20_000_000
+
+
+def test_a_device_that_cannot_start_does_not_hold_up_the_other(
+    pair: tuple[RemoteDevice, RemoteDevice], matrices: tuple[Any, Any]
+) -> None:
+    """Its first warming launch fails, before the common start."""
+    a, b = matrices
+
+    def unready(binary: bytes) -> bytes:
+        raise LaunchError("device second: not today")
+
+    found = split.product([pair[0], Failing(pair[1], 0, unready)], a, b)
+    assert [part.device for part in found.parts] == ["first"]
+    assert {name: str(error) for name, error in found.failures.items()} == {
+        "second": "device second: not today"
+    }
+    assert found.missing() == [(M // 2, M)]
+    again = split.resume(found, [pair[0]], a, b)
+    assert again.parts[0] is found.parts[0] and not again.failures
+    error = np.abs(again.matrix() - a.astype(np.float64) @ b.astype(np.float64))
+    assert (error <= bound(a, b)).all()
+    with pytest.raises(KernelError, match="kept are rows of a 32 x 256 C, given is one of 16 x 256"):
+        split.resume(found, [pair[0]], a[:16], b)
+
+
+def test_a_process_that_dies_amid_its_rounds(matrices: tuple[Any, Any]) -> None:
+    """Killed while it launches by itself, with nothing asked or answered in between."""
+    a, b = matrices
+    with remote.opened("left") as left, remote.opened("right") as right:
+
+        def kill() -> None:
+            os.kill(right.pid, signal.SIGKILL)
+
+        class Long(RemoteDevice):
+            """It is asked for more rounds than it lives."""
+
+            def rounds(self, launch: Launch, count: int, instant: int) -> tuple[int, tuple[float, ...]]:
+                threading.Timer(0.2, kill).start()
+                return super().rounds(launch, 1_000_000, instant)
+
+        right.__class__ = Long
+        found = split.product([left, right], a, b, rounds=3)
+        assert [part.device for part in found.parts] == ["left"]
+        assert len(found.parts[0].seconds) == 3
+        assert isinstance(found.failures["right"], DeviceUnavailable)
+        assert str(found.failures["right"]).startswith("device right: its process ended during rounds (")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / PROJECT_FILE).write_text('[tc3]\nkind = "virtual"\n[tc4]\nkind = "virtual"\n')
+    return tmp_path
+
+
+def test_devices_of_the_devices_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By name, from the command line: each virtual one in a process of its own."""
+    monkeypatch.chdir(project)
+    words = ["split", "tc3", "tc4", "--m", "32", "--n", "256", "--k", "32", "--rounds", "2", "--json"]
+    assert cli.main(words) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["ok"], facts["devices"], facts["shape"]) == (True, ["tc3", "tc4"], "32x256x32")
+    assert [(part["device"], part["first"], part["ok"]) for part in facts["parts"]] == [
+        ("tc3", 0, True),
+        ("tc4", 16, True),
+    ]
+    assert facts["device_seconds"] == max(part["device_seconds"] for part in facts["parts"])
+    assert facts["gflops"] == pytest.approx(2e-9 * 32 * 256 * 32 / facts["device_seconds"])
+    assert cli.main(["split", "tc3", "tc5"]) == cli.BAD_INPUT
+    assert capsys.readouterr().err.startswith("qcom: device 'tc5': unknown; did you mean tc")
+    assert cli.main(["split", "tc3", "tc3"]) == cli.BAD_INPUT
+    assert "tc3 twice; give each device once" in capsys.readouterr().err
 
 
 class Failing:
@@ -91,7 +181,7 @@ class Failing:
 
 
 def test_a_process_that_dies_costs_its_own_rows(matrices: tuple[Any, Any]) -> None:
-    """Killed between its second and third launch."""
+    """Killed between its second and third launch, both before the start."""
     a, b = matrices
     with remote.opened("left") as left, remote.opened("right") as right:
 
