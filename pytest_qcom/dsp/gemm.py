@@ -26,8 +26,8 @@ from pytest_qcom.errors import KernelError
 NAME = "DSP GEMM"
 DEPTH = 4
 """Products that one lane adds up in one instruction."""
-MOST_ROWS = 6
-"""Rows whose sums fit in registers beside the four turned vectors and a row's weights."""
+MOST_ROWS = 4
+"""Rows whose sums clang 19 keeps in the 32 vector registers beside what it loads ahead; not those of five."""
 LARGEST_SUM = 2**31 - 1
 LARGEST_BUFFER = 2**31 - 1
 """In bytes: sizes are passed to the DSP as ``int``."""
@@ -46,7 +46,7 @@ class Options:
         m: columns of activations and of the output, a multiple of 128.
         raw: stores the 32-bit sums; otherwise they are divided, saturated and stored as unsigned bytes.
         divisor: what sums are divided by, toward zero, at least 1.
-        rows: rows of weights that share one turning of the activations, 1 to 6.
+        rows: rows of weights that share one turning of the activations, 1 to 4.
         weight_high: the largest weight, up to 255; the smallest one is 0.
         activation_low: the smallest activation, -128 to 0.
         activation_high: the largest activation, 0 to 127.

@@ -91,7 +91,9 @@ def choose() -> str:
         if not reasons:
             return name
     found = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in lacking.items())
-    raise DeviceUnavailable(f"no place to run a DSP program ({found}); install what is missing, or use numpy")
+    raise DeviceUnavailable(
+        f"no place to run a DSP program ({found}); install what is missing, or run it on numpy"
+    )
 
 
 def missing(on: str) -> tuple[str, ...]:

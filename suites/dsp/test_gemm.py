@@ -285,7 +285,7 @@ def steps(body: tuple[Statement, ...]) -> list[Step]:
         ({"m": 130}, "DSP GEMM: m is 130; give a multiple of 128"),
         ({"k": 0}, "DSP GEMM: k is 0; give a multiple of 4"),
         ({"n": 5, "rows": 2}, "DSP GEMM: n is 5; give a multiple of 2"),
-        ({"rows": 7}, "DSP GEMM: rows is 7; give 1 to 6"),
+        ({"n": 510, "rows": 5}, "DSP GEMM: rows is 5; give 1 to 4"),
         ({"divisor": 0}, "DSP GEMM: divisor is 0; give 1 to 2147483647"),
         ({"weight_high": 256}, "DSP GEMM: weight-high is 256; give 0 to 255"),
         ({"activation_low": 1}, "DSP GEMM: activation-low is 1; give -128 to 0"),

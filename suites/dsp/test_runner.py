@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,27 @@ def sections(library: bytes) -> dict[str, tuple[bool, bytes]]:
         texts[name:].split(b"\0", 1)[0].decode(): (bool(flags & 2), library[offset : offset + length])
         for name, _, flags, _, offset, length in headers
     }
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("qemu")
+@pytest.mark.parametrize("raw", [False, True])
+def test_sums_stay_in_registers(raw: bool) -> None:
+    """The compiler puts no vector on the stack, which costs loads and stores in the innermost loop."""
+    from tinygrad import helpers
+
+    assembly = {}
+    for rows in range(1, gemm.MOST_ROWS + 1):
+        source = gemm.source(Options(n=12 * rows, rows=rows, raw=raw))
+        compiler = runner.mock().compiler
+        arguments = [word for word in compiler.args.split() if word.startswith("-m") or "target" in word]
+        command = [helpers.getenv("CC", "clang"), *arguments, "-O2", "-fPIC", "-ffreestanding", "-S", "-xc"]
+        done = subprocess.run(
+            [*command, "-", "-o", "-"], input=source, capture_output=True, text=True, check=True
+        )
+        assembly[rows] = done.stdout
+        assert "vrmpy" in done.stdout
+    assert [rows for rows, text in assembly.items() if re.search(r"vmemu?\(r(29|30)", text)] == []
 
 
 def script(path: Path, text: str) -> None:
