@@ -46,7 +46,7 @@ class Published:
         alu_order: nesting of the MADs.
         scalar_mad: no repeated MADs.
         no_store: the products are dropped: a throughput probe.
-        skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
+        skip_a_loads, skip_b_loads: nothing is sampled there: a probe, whose output means nothing.
         post_constant: 1024 is stored in place of the products.
         hand_store: addresses by dependent arithmetic without waits, a vector at a time.
         stride: elements from one row of C to the next; 0 is n.
@@ -104,12 +104,12 @@ def check(name: str, options: Published) -> None:
     check_shape(name, options)
     if not -1 <= options.coord_delay <= 7:
         raise KernelError(f"{name}: coord-delay is {options.coord_delay}; give -1 (none) to 7")
-    if (options.skip_a_loads or options.skip_b_loads) and not (options.no_store or options.post_constant):
-        raise KernelError(f"{name}: without its loads a kernel has nothing to store; give no-store=true too")
     if options.no_store and (options.post_constant or options.hand_store):
         raise KernelError(f"{name}: no-store with a store; give one of them")
     if options.float_inputs and not options.direct_f32_loads:
         raise KernelError(f"{name}: float-inputs sampled as half; give direct-f32-loads=true too")
+    if options.hand_store and problem(options).image_store:
+        raise KernelError(f"{name}: hand-store into an image; give image-store=false too")
     stride = options.stride or options.n
     if options.hand_store and stride & (stride - 1):
         raise KernelError(f"{name}: hand-store shifts a row by its stride, {stride}; give a power of 2")
@@ -280,7 +280,7 @@ def declare(
 
 def _product(options: Published, arrays: Arrays) -> Arrays:
     """Samples that are half flush what is below the smallest normal half; float32 ones do not."""
-    if options.no_store:
+    if options.no_store or (not options.post_constant and (options.skip_a_loads or options.skip_b_loads)):
         return {}
     if options.post_constant:
         return _apart(options, np.full((options.m, options.n), POSTED))

@@ -189,7 +189,6 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_4x4_fp32_published", {"compact_fp32": True, "compact_preload": True}, "give one of them"),
         ("gemm_4x4_fp32_published", {"batch_coords": True}, "is about compact-preload or low-4x8-fp32"),
         ("gemm_4x4_fp32_published", {"coord_delay": 8}, "coord-delay is 8; give -1 \\(none\\) to 7"),
-        ("gemm_4x4_fp32_published", {"skip_a_loads": True}, "give no-store=true too"),
         ("gemm_4x8_fp32_published", {"low_4x8_fp32": True, "pipeline": True}, "give one of them"),
         ("gemm_4x8_fp32_published", {"compact_fp32": True}, "compact-fp32 is not of 2 columns; leave it out"),
         ("gemm_4x8_fp32_published", {"stream_b": True}, "stream-b is about low-4x8-fp32; give that too"),
