@@ -54,6 +54,16 @@ class Sequence:
     host_seconds: float = 0.0
     _host: _Host = field(default_factory=lambda: _Host())
 
+    @property
+    def work(self) -> float:
+        """What a run does, as in :class:`~pytest_qcom.kernels.composition.Plan`."""
+        return self.plan.work
+
+    @property
+    def shape(self) -> str:
+        """The problem, for tables."""
+        return "x".join(str(getattr(self.options, name)) for name in "mnk")
+
     def launch(self) -> float:
         """Runs all launches in their order, once; device seconds of all.
 
@@ -127,6 +137,22 @@ class Sequence:
             bounds = self.composition.tolerance(self.options, self.inputs)
         outputs = {name: self.device.download(self.tensors[name]) for name in expected}
         return compare(outputs, expected, bounds)
+
+    def judge(self) -> Outcome:
+        """:meth:`compare`, which must be right.
+
+        Raises:
+            KernelError: the output is wrong.
+        """
+        outcome = self.compare()
+        if not outcome.ok:
+            words = " ".join(
+                ("qcom compose", self.composition.name, self.composition.arguments(self.options))
+            )
+            raise KernelError(
+                f"{self.composition.name} ({self.shape}): {outcome}; repeat with: {words}", **outcome.facts()
+            )
+        return outcome
 
 
 def prepare(

@@ -95,6 +95,11 @@ class Run:
         return ", ".join("x".join(map(str, argument.shape)) for argument in outputs)
 
     @property
+    def work(self) -> float:
+        """What a launch does, as in :class:`~pytest_qcom.kernels.kernel.Build`."""
+        return self.build.work
+
+    @property
     def rate(self) -> float:
         """The best launch so far in the kernel's unit."""
         return self.build.work / min(self.seconds)

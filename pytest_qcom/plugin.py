@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_qcom.conformance import Outcome
     from pytest_qcom.devices.device import Device
-    from pytest_qcom.targets import Target
+    from pytest_qcom.targets import Composed, Target
 
 SESSION = pytest.StashKey[Session]()
 SEED = pytest.StashKey[int]()
@@ -118,7 +118,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
-def marked(marker: pytest.Mark) -> list[Target] | list[KernelError]:
+def marked(marker: pytest.Mark) -> list[Target | Composed] | list[KernelError]:
     """What a ``qcom_kernel`` marker asks for; an error is raised later, as an error of that test alone."""
     from pytest_qcom import targets
 
@@ -193,7 +193,7 @@ def random_generator(node: pytest.Item) -> np.random.Generator:
 
 
 @pytest.fixture
-def kernel_target(request: pytest.FixtureRequest) -> Target:
+def kernel_target(request: pytest.FixtureRequest) -> Target | Composed:
     """The kernel, case and options of the test's ``qcom_kernel`` marker."""
     found = [request.param] if hasattr(request, "param") else []
     if not found:
@@ -202,7 +202,7 @@ def kernel_target(request: pytest.FixtureRequest) -> Target:
         pytest.fail(
             f"{request.node.nodeid}: kernel_run needs a qcom_kernel marker and its case", pytrace=False
         )
-    target: Target | KernelError = found[0]
+    target: Target | Composed | KernelError = found[0]
     if isinstance(target, KernelError):
         pytest.fail(f"{request.node.nodeid}: {target}", pytrace=False)
     return target
@@ -210,7 +210,7 @@ def kernel_target(request: pytest.FixtureRequest) -> Target:
 
 @pytest.fixture
 def kernel_run(
-    request: pytest.FixtureRequest, kernel_target: Target, device: Device, benchmark: Any
+    request: pytest.FixtureRequest, kernel_target: Target | Composed, device: Device, benchmark: Any
 ) -> Callable[[], Outcome]:
     """Runs the kernel of the test's marker: ``kernel_run()`` checks its output and holds it to its floor."""
     session = request.config.stash[SESSION]

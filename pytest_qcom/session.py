@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_qcom.conformance import Outcome
     from pytest_qcom.devices.device import Device
-    from pytest_qcom.targets import Target
+    from pytest_qcom.targets import Composed, Target
 
 PROPERTY = "qcom"
 DEFAULT_STORAGE = "file://./.benchmarks"
@@ -193,9 +193,13 @@ class Session:
             )
 
     def run(
-        self, target: Target, generator: Generator, benchmark: Any, properties: list[tuple[str, Any]]
+        self,
+        target: Target | Composed,
+        generator: Generator,
+        benchmark: Any,
+        properties: list[tuple[str, Any]],
     ) -> Outcome:
-        """Runs a kernel on random inputs, checks its output, and holds its device time against the floor.
+        """Runs a kernel or a composition on random inputs, checks its output, and holds it to its floor.
 
         Args:
             benchmark: pytest-benchmark's fixture, with :attr:`clock` as its timer.
@@ -207,12 +211,17 @@ class Session:
             FloorError: slower than it.
         """
         __tracebackhide__ = True  # a failure shows the test's own line and the message
-        from pytest_qcom import conformance
+        from pytest_qcom import composed, conformance
+        from pytest_qcom.targets import Composed
 
-        runs: list[conformance.Run] = []
+        runs: list[conformance.Run | composed.Sequence] = []
 
         def setup() -> None:  # within pytest-benchmark, which otherwise warns of a test that fails here
-            if not runs:
+            if runs:
+                return
+            if isinstance(target, Composed):
+                runs.append(composed.prepare(self.device, target.kernel, target.options, generator))
+            else:
                 runs.append(conformance.prepare(self.device, target.kernel, target.options, generator))
 
         self.clock.restart()
@@ -228,7 +237,7 @@ class Session:
             options=dataclasses.asdict(target.options),
             shape=run.shape,
             unit=target.kernel.unit,
-            work=run.build.work,
+            work=run.work,
             seconds=tuple(run.seconds),
             floor=None,
             max_error=outcome.max_abs,

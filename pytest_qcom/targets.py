@@ -10,6 +10,8 @@ from typing import Any
 from pytest_qcom import baselines
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import registry
+from pytest_qcom.kernels.composition import Composition
+from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.kernel import Build, Kernel
 from pytest_qcom.kernels.notes import words
 
@@ -48,8 +50,33 @@ class Target:
         return self.kernel.build(self.options)
 
 
-def read(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Target]:
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A composition in one case, with changed options: what :class:`Target` is of a kernel."""
+
+    kernel: Composition
+    case: str
+    changed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Test id, baseline key and command line name: ``composition[case]``."""
+        return baselines.key(self.kernel.name, self.case, self.changed)
+
+    @property
+    def options(self) -> Any:
+        """The composition's options.
+
+        Raises:
+            KernelError: an unknown option, or a value that it cannot have.
+        """
+        return self.kernel.configure(self.changed, self.case)
+
+
+def read(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Target | Composed]:
     """From the arguments of the ``qcom_kernel`` marker: one target, or one a case when none is named.
+
+    A composition is named like a kernel; where no case is named, it gets those that are not long.
 
     Raises:
         KernelError: what is wrong with them.
@@ -61,9 +88,13 @@ def read(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Target]:
     case = changed.pop("case", None)
     if case is not None and not isinstance(case, str):
         raise KernelError(f"marker qcom_kernel of {arguments[0]}: case {case!r} is no text; {usage}")
-    kernel = registry.find(arguments[0])
+    kernel = COMPOSITIONS.get(arguments[0]) or registry.find(arguments[0])
     names = [kernel.case(case).name] if case is not None else [each.name for each in kernel.cases]
-    targets = [Target(kernel, name, changed) for name in names]
+    targets: list[Target | Composed]
+    if isinstance(kernel, Composition):
+        targets = [Composed(kernel, name, changed) for name in names if case or name not in kernel.long]
+    else:
+        targets = [Target(kernel, name, changed) for name in names]
     for target in targets:
         _ = target.options  # a wrong one is an error now, not when the test runs
     return targets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pytest_qcom import cli, composed
+from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import compositions, strassen, strassen_bound, strassen_plan
@@ -41,16 +43,33 @@ def test_split_and_joined_are_inverse() -> None:
     np.testing.assert_array_equal(strassen.split(matrices, 1)[0, 1, 0], matrices[0, 4:, :6])
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_random_matrices_are_within_the_bound(device: Device, name: str) -> None:
+@pytest.mark.qcom_kernel("strassen")
+def test_random_matrices_are_within_the_bound_and_at_the_floor(kernel_run: Callable[[], Outcome]) -> None:
+    outcome = kernel_run()
+    assert outcome.ok
+    assert outcome.checked > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", STRASSEN.long)
+def test_long_ones_too(device: Device, name: str) -> None:
     run = composed.prepare(device, STRASSEN, STRASSEN.configure({}, name), np.random.default_rng(17))
-    assert run.launch() > 0
-    outcome = run.compare()
-    assert outcome.ok, str(outcome)
+    run.launch()
+    outcome = run.judge()
     assert outcome.checked == run.options.m * run.options.n
-    found = {step.part for step in run.plan.launches}
-    assert set(run.parts) == found <= {"transform", "gemm", "combine"}
-    assert (run.host_seconds > 0) == run.options.host_sums
+
+
+def test_parts_are_timed_and_a_wrong_result_says_how_to_repeat_it(device: Device) -> None:
+    run = composed.prepare(device, STRASSEN, STRASSEN.configure({}, "four-host"), np.random.default_rng(17))
+    run.launch()
+    assert set(run.parts) == {step.part for step in run.plan.launches} == {"transform", "gemm", "combine"}
+    assert run.seconds == [pytest.approx(sum(run.parts.values()))]
+    assert run.host_seconds > 0
+    run.inputs = {**run.inputs, "A": run.inputs["A"][::-1]}
+    with pytest.raises(
+        KernelError, match=r"strassen \(128x512x64\): wrong in \d+ of 65536 .* repeat with: qcom compose str"
+    ):
+        run.judge()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_qcom.conformance import Outcome
+from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.registry import KERNELS
 
 
@@ -44,4 +45,4 @@ if UNNAMED:
 
 
 def test_other_suites_are_read() -> None:
-    assert {"alu_peak", "gemm_8x8_fp16_packed"} <= _named() <= set(KERNELS)
+    assert {"alu_peak", "gemm_8x8_fp16_packed"} <= _named() <= {*KERNELS, *COMPOSITIONS}
