@@ -99,6 +99,7 @@ HAZARDS = {
     "gemm_4x4_fp32_published[preload-stride]": "early-read",
     "gemm_4x4_fp32_published[quad-map]": "early-read",
     "gemm_4x4_fp32_published[quad-b]": "source-overwrite",
+    "gemm_4x4_fp32_published[quad-b-in-turn]": "source-overwrite",
     "gemm_4x4_fp32_published[quad-b-load-all]": "source-overwrite",
     "gemm_4x4_fp32_published[quad-b-shfl]": "source-overwrite",
     "gemm_4x8_fp32_published[p188]": "early-read",

@@ -360,9 +360,10 @@ _ROWS_4X4: Cases = {
     "preload-constant": dict(_PLAIN, compact_preload=True, post_constant=True),
     "preload-stride": dict(_PLAIN, compact_preload=True, stride=2048),
     "quad-map": dict(_QUAD, coord_delay=4),
-    "quad-b": dict(_QUAD, coord_delay=-1, quad_b=True),
+    "quad-b": dict(_QUAD, coord_delay=-1, quad_b=True, batch_coords=True),
+    "quad-b-in-turn": dict(_QUAD, coord_delay=-1, quad_b=True),
     "quad-b-load-all": dict(_QUAD, coord_delay=4, quad_b=True, quad_b_load_all=True),
-    "quad-b-shfl": dict(_QUAD, coord_delay=-1, quad_b=True, quad_b_shfl_mode=6),
+    "quad-b-shfl": dict(_QUAD, coord_delay=-1, quad_b=True, batch_coords=True, quad_b_shfl_mode=6),
 }
 
 _LOW: dict[str, Any] = dict(low_4x8_fp32=True)

@@ -1,8 +1,8 @@
 """Published float32 GEMMs of other tiles, stored into an image: 4 rows by up to four columns, 5 to 8 rows.
 
 With four rows the columns come in turn, in the texels of one or of two; with more rows all texels have
-registers. Loops as written, see :mod:`pytest_qcom.kernels.full_published`: no delay between a coordinate and
-its sample.
+registers. Loops as written, see :mod:`pytest_qcom.kernels.full_published`: no delay stands between a
+coordinate and its sample, but the coordinates of what is sampled together come first.
 """
 
 from __future__ import annotations
@@ -102,28 +102,33 @@ def _phases(options: Options, coordinates: Counted) -> tuple[tuple[Any, ...], tu
     """The K step, and which of its phases of products wait."""
     rows, cols = tuple(range(options.rows)), tuple(range(options.ncols))
     a = Load("A", rows)
+
+    def sampled(*loads: Load) -> Steps:
+        """Coordinates of what is sampled together, then the samples; a delay stands before each."""
+        if options.coord_delay >= 0:
+            return list(loads)
+        return [Aim(coordinates, loads), Fetch(coordinates, loads)]
+
     if options.rows != 4:
-        return (Load("B", cols), a, Multiply(rows, cols)), (0,)
+        return (*sampled(Load("B", cols), a), Multiply(rows, cols)), (0,)
     if options.component_stream:
         waits = (0, *(4 * col + options.component_sync_kk for col in cols[1:]))
-        return _streamed(rows, cols, coordinates), waits
-    steps: Steps = [Load("B", (0,)), a]
+        return (*sampled(Load("B", (0,)), a), *_streamed(rows, cols, coordinates)), waits
     if options.pipeline_b:
-        steps.append(Load("B", (1,)))
+        steps = sampled(Load("B", (0, 1)), a)
         for col in cols:
             steps.append(Multiply(rows, (col,)))
-            if col + 2 < len(cols):
-                steps.append(Load("B", (col + 2,)))
+            steps += sampled(Load("B", (col + 2,))) if col + 2 < len(cols) else []
         return tuple(steps), cols[::2]
-    steps.append(Multiply(rows, (0,)))
+    steps = [*sampled(Load("B", (0,)), a), Multiply(rows, (0,))]
     for col in cols[1:]:
-        steps += [Load("B", (col,)), Multiply(rows, (col,))]
+        steps += [*sampled(Load("B", (col,))), Multiply(rows, (col,))]
     return tuple(steps), cols if options.sync_each_col else (0,)
 
 
-def _streamed(rows: tuple[int, ...], cols: tuple[int, ...], coordinates: Counted) -> tuple[Any, ...]:
+def _streamed(rows: tuple[int, ...], cols: tuple[int, ...], coordinates: Counted) -> Steps:
     """Behind the products of a k its texel's next coordinate, and the sample one k later."""
-    steps: Steps = [Load("B", (0,)), Load("A", rows)]
+    steps: Steps = []
     for col in cols:
         late: tuple[Load, ...] = ()
         for kk in ALL_K:
@@ -135,7 +140,7 @@ def _streamed(rows: tuple[int, ...], cols: tuple[int, ...], coordinates: Counted
             if kk == ALL_K[-1]:
                 steps += [Released(), Fetch(coordinates, load)]
             late = load
-    return tuple(steps)
+    return steps
 
 
 @dataclass(frozen=True, slots=True)
