@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from suites.kernels.conftest import built, cases
 
 @pytest.mark.qcom_kernel("gemm_dp4")
 @pytest.mark.qcom_kernel("gemm_dp4_scaled")
+@pytest.mark.qcom_kernel("qpack")
 def test_gemm_is_right_on_random_bytes_and_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     outcome = kernel_run()
     assert outcome.ok
@@ -132,6 +134,41 @@ def test_scaled_product_is_that_of_the_floats(device: Device) -> None:
     others = np.delete(np.arange(16), 3)
     typical = np.abs(expected[others]).mean(axis=1) / bound[others].mean(axis=1)
     assert (typical > 1.5).all()  # the bound says something
+
+
+def test_rows_that_were_packed_on_the_device_make_the_product_of_the_floats(device: Device) -> None:
+    """qpack's bytes, scales and sums into the scaled GEMM: dynamic scales of rows, as a graph would have."""
+    pack, gemm = KERNELS["qpack"], KERNELS["gemm_dp4_scaled"]
+    options = gemm.configure({"m": 16, "n": 128, "k": 256})
+    rng = np.random.default_rng(9)
+    packed = conformance.prepare(device, pack, pack.configure({"m": 16, "k": 256}), rng)
+    packed.launch()
+    assert packed.judge().ok
+    found = packed.outputs()
+    activations = packed.inputs["A"].reshape(16, 256).astype(np.float64)
+    weights = rng.standard_normal((256, 128)) * 2.0 ** rng.integers(-8, 9, 128)
+    given = dict(integer.scaled(options, activations, weights))
+    given["A"][:, :16] = found["O"].reshape(16, 16, 4)
+    given["rows"][:, 0, 0] = found["S"].view(np.uint32)
+    given["rows"][:, 0, 1] = found["SUM"] * np.uint32(integer.BIAS)
+    run = conformance.prepare(device, gemm, options, rng)
+    run.tensors = {**run.tensors, **{name: device.image(array) for name, array in given.items()}}
+    run.inputs = given
+    run.launch()
+    assert run.judge().ok
+    error = np.abs(run.outputs()["C"] - activations @ weights)
+    bound = integer.quantization_bound(activations, weights) + integer.scaled_bound(options, given)["C"]
+    assert (error <= 1.001 * bound).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"k": 30}, "128 x 30; give k a multiple of 4"), ({"m": 1, "k": 4}, "m * k one of 256")],
+)
+def test_rows_that_cannot_be_packed(given: dict[str, int], message: str) -> None:
+    kernel = KERNELS["qpack"]
+    with pytest.raises(KernelError, match=re.escape(message)):
+        kernel.build(kernel.configure(given))
 
 
 def test_weights_of_8_bits_cost_half_a_step_each(device: Device) -> None:
