@@ -183,6 +183,17 @@ class RuntimeDevice:
         self._runtime = self._open()
         self._closed = False
 
+    def stream(self) -> RuntimeDevice:
+        """Another command stream of the same GPU, as a device: a context, timestamps and memory of its own.
+
+        Its launches are ordered among themselves alone. It is closed by whoever asked for it.
+
+        Raises:
+            DeviceUnavailable: the node does not open once more.
+        """
+        self._require_open()
+        return RuntimeDevice(self.name, self.chip, self.mode, self._limit, self._opening)
+
     def upload(self, array: NDArray[Any]) -> Tensor:
         """A linear buffer holding ``array`` (C order).
 

@@ -45,12 +45,12 @@ class Persistent:
         plan = schedule.plan
         for index in load.which:
             if load.operand == "A":
-                texel = plan[schedule.texels("a", index, load.bank)][0]
+                texel = schedule.row(index, load.bank)[0]
                 schedule.arithmetic.sample(w, texel, plan["a_pairs"][2 * index], texture=0)
             else:
                 for kk in load.kk:
                     pair = plan["b_pairs"][2 * (4 * index + kk)]
-                    texel = plan[schedule.slot(index, load.bank)].vec(kk)
+                    texel = schedule.vector(index, kk, load.bank)
                     schedule.arithmetic.sample(w, texel, pair, texture=1)
 
     def release(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:

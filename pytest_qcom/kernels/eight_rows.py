@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.choices import check_delays, exclude, require, word
 from pytest_qcom.kernels.gemm import check_shape
+from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.published_stores import ThreadMajor
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.rewritten import NO_DELAY
-from pytest_qcom.kernels.schedule import Epilogue
-from pytest_qcom.kernels.stores import NoStore, RowMajor, Stepped
+from pytest_qcom.kernels.schedule import ORDERS, Epilogue
+from pytest_qcom.kernels.stores import Constant, ImageStore, NoStore, RowMajor, Stepped
 
 ROWS = 8
 UPPER, LOWER = (0, 1, 2, 3), (4, 5, 6, 7)
@@ -18,6 +20,7 @@ FORMS = (
     "donor_store",
     "serial",
     "experimental_twopass",
+    "preload",
     "pipeline",
     "pipeline4",
     "batch2",
@@ -25,7 +28,34 @@ FORMS = (
     "split_a",
 )
 """Options that choose a schedule."""
-_LONGEST_DELAY = 7
+_PERSISTENT = (
+    "pipeline_b",
+    "b_reuse_gap",
+    "double_b",
+    "rotate_b",
+    "pipeline_a",
+    "dual_a_tile",
+    "stagger_b",
+    "lagged_a4",
+    "stream_a4_gap",
+    "masked_prefetch_a4",
+    "one_sync",
+    "one_sync_wait",
+    "dynamic_a4_dual",
+    "dynamic_b_prefetch",
+    "rotate_low_banks",
+)
+STORES = ("donor8_store", "donor4_store", "donor8_add256_store", "image_store", "thread_store")
+PROBES = (
+    "no_store",
+    "post_constant",
+    "profile",
+    "skip_a_loads",
+    "skip_b_loads",
+    "strip_mad_sy",
+    "split_quad_a",
+)
+"""What does not give C, or not without halves of full registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +70,24 @@ class Published:
         donor_store: the compiler's own loop: a preset pair a sample. With 4 vec4 columns, columns in turn.
         serial: all rows of A, then the columns in turn, all through one pair.
         experimental_twopass: all rows of A and both columns of B, a preset pair a sample, then the products.
+        overlap_b1: of that, column 1 is sampled behind the first product.
+        preload: all columns, then all rows, through one pair; a (sy) on every sample.
         pipeline, pipeline4: two sets of texels over 2 or 4 K steps, the next sampled before the products.
         batch2: both sets are sampled before one (sy).
         persistent: immutable coordinates and every wait: the published kernel that is right.
+        pipeline_b, double_b, rotate_b: of that, B is sampled a K step early: behind its last products; into
+            texels of its own; into the free one of three groups. b_reuse_gap: idle slots before the first.
+        pipeline_a, dual_a_tile: rows 4 to 7 have texels of their own, sampled behind the first product or
+            before.
+        stagger_b: the columns are refilled behind ``stagger_rows`` of rows 4 to 7.
+        lagged_a4, stream_a4_gap: rows 4 to 7 one by one, a row behind; or at once, with idle slots, from 0
+            on.
+        masked_prefetch_a4: rows 4 to 7 are sampled early and dropped.
+        one_sync: one (sy) a K step, and one_sync_wait idle slots in place of the second.
+        dynamic_a4_dual: rows 4 to 7 with the pairs of column 0, dynamic_a4_wait slots before their products.
+        dynamic_b_prefetch: and B early, behind dynamic_b_rows of those rows and dynamic_b_gap slots.
+        rotate_low_banks: columns and rows 0 to 3 change places from step to step; rotate_no_prefetch: nothing
+            is early.
         split_a: rows 0 to 3, then 4 to 7, through the same texels of A.
         split_k_unroll: K steps of the loop body of ``split_a``; 0 is its own form, with a (sy) a group.
         split_prefetch_next_b: the columns of the next K step are sampled among the last products.
@@ -61,15 +106,40 @@ class Published:
         split_pair_b_coords: B's pairs two by two.
         split_base_b_y: B's rows by or.b to a common base.
         split_quad_a: a fiber of four samples a row of A and hands it around.
-        stream_b1: column 1 is sampled behind the first product.
+        stream_b1: column 1 is sampled behind the first product. stream_b1_sync: and waited for.
+            split_interleave_a4: and rows 4 to 7 one by one behind the products of the row whose texels they
+            take.
+        split_reuse_b: one column after the other through the same texels, all rows for each.
+        split_row_stream, split_phase_stream: one row of A after the other, each waited for.
+        split_stream_b_a8: all rows stay; a texel of B at a time, in two slots in turns.
+        split_one_sync_tile: everything is sampled, then one (sy), then the products.
+        split_mid_acc, split_high_inputs: accumulators from hr20; texels above them.
+        split_single_high_coord: the one pair is r14.
+        split_low_pairs, split_separate_coords, split_low_stable_coords, split_safe_coords: a pair a sample of
+            a column of B (r4, r0, r8, r20) and of a group of A (r8, r2, r8, r16).
+        split_triple_coords: with separate ones, column 1 and A have others; split_dual_a_coords: rows 4 to 7
+            too.
+        split_high_pair_a, split_high_pair_b: those pairs of A, or of column 1, are r10 and r11; without
+            split_low_pairs those of both columns.
+        split_serial_safe_coords: A's delay stands before every sample.
+        split_sampler_source_sync: (ss) on each write of a coordinate.
+        split_source_hold_delay: nop repeats behind each sample; -1 is none.
+        split_unroll_gap: nop repeats between the unrolled steps, 0 is none.
+        split_relaxed_sync, split_sync_mask: a (sy) a group of products, of those whose number modulo 3 is a
+            bit.
+        row_sync: the first product of each row waits.
         grouped_b, grouped_b_cols: B's pairs are all written before their samples; or a column's.
         a_coord_delay, b_coord_delay: nop repeats between coordinates and their sample; -1 is none.
         no_next_sy: no (sy) before the second group or set.
+        alu_order: nesting of the MADs; nothing is the form's own.
+        k_start, k_count: the K steps that are multiplied; a count of 0 is all that follow.
         strip_mad_sy: no (sy) before any product.
         donor8_store: the compiler's store, staged; what a kernel has where nothing else is said.
         donor8_add256_store: one address a row, stepped by 256 bytes.
         add256_store_mode, add256_gap, add256_direct_sources: see ``Stepped``.
-        no_store: the products are dropped; a probe.
+        donor4_store: the compiler's store of four rows, twice. image_store: C is an image. thread_store: each
+            fiber's tile in one piece.
+        no_store: the products are dropped; post_constant: 1024 is stored in their place. Both are probes.
         skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
         profile: a probe without a store: ``alu`` does not sample, ``isam`` does not multiply.
         swap_grid: workgroup x counts rows, y columns.
@@ -86,10 +156,32 @@ class Published:
     donor_store: bool = False
     serial: bool = False
     experimental_twopass: bool = False
+    overlap_b1: bool = False
+    preload: bool = False
     pipeline: bool = False
     pipeline4: bool = False
     batch2: bool = False
     persistent: bool = False
+    pipeline_b: bool = False
+    b_reuse_gap: int = 0
+    double_b: bool = False
+    rotate_b: bool = False
+    pipeline_a: bool = False
+    dual_a_tile: bool = False
+    stagger_b: bool = False
+    stagger_rows: int = 2
+    lagged_a4: bool = False
+    stream_a4_gap: int = -1
+    masked_prefetch_a4: bool = False
+    one_sync: bool = False
+    one_sync_wait: int = 0
+    dynamic_a4_dual: bool = False
+    dynamic_a4_wait: int = 0
+    dynamic_b_prefetch: bool = False
+    dynamic_b_rows: int = 1
+    dynamic_b_gap: int = 0
+    rotate_low_banks: bool = False
+    rotate_no_prefetch: bool = False
     split_a: bool = False
     split_k_unroll: int = 0
     split_prefetch_next_b: bool = False
@@ -111,25 +203,67 @@ class Published:
     split_pair_b_coords: bool = False
     split_base_b_y: bool = False
     split_quad_a: bool = False
+    split_interleave_a4: bool = False
+    split_reuse_b: bool = False
+    split_row_stream: bool = False
+    split_phase_stream: bool = False
+    split_stream_b_a8: bool = False
+    split_one_sync_tile: bool = False
+    split_mid_acc: bool = False
+    split_high_inputs: bool = False
+    split_single_high_coord: bool = False
+    split_low_pairs: bool = False
+    split_separate_coords: bool = False
+    split_low_stable_coords: bool = False
+    split_safe_coords: bool = False
+    split_triple_coords: bool = False
+    split_dual_a_coords: bool = False
+    split_high_pair_a: bool = False
+    split_high_pair_b: bool = False
+    split_serial_safe_coords: bool = False
+    split_sampler_source_sync: bool = False
+    split_source_hold_delay: int = -1
+    split_unroll_gap: int = 0
+    split_relaxed_sync: bool = False
+    split_sync_mask: int = 7
     stream_b1: bool = False
+    stream_b1_sync: bool = False
     grouped_b: bool = False
     grouped_b_cols: bool = False
     a_coord_delay: int = 5
     b_coord_delay: int = 5
+    alu_order: str = ""
+    k_start: int = 0
+    k_count: int = 0
+    row_sync: bool = False
     no_next_sy: bool = False
     strip_mad_sy: bool = False
     donor8_store: bool = False
+    donor4_store: bool = False
+    image_store: bool = False
+    thread_store: bool = False
     donor8_add256_store: bool = False
     add256_store_mode: str = "donor"
     add256_gap: int = 16
     add256_direct_sources: bool = False
     no_store: bool = False
+    post_constant: bool = False
     skip_a_loads: bool = False
     skip_b_loads: bool = False
     profile: str = ""
     swap_grid: bool = False
     fregs_override: int = 0
     hregs_override: int = 0
+
+    @property
+    def stream_a4(self) -> bool:
+        """Whether rows 4 to 7 of the persistent form come one by one."""
+        return self.stream_a4_gap >= 0
+
+    @property
+    def steps(self) -> int:
+        """K steps that a fiber does."""
+        return self.k_count or self.k // 4 - self.k_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +274,17 @@ class Published8x4(Published):
 
 
 @dataclass(frozen=True, slots=True)
+class Published8x12(Published):
+    """The same for three vec4 columns."""
+
+    ncols: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class Published8x16(Published):
     """The same for four vec4 columns."""
 
     ncols: int = 4
-
-
-def word(option: str) -> str:
-    """An option as the notes write it."""
-    return option.replace("_", "-")
 
 
 def check(name: str, options: Published, ncols: int, forms: tuple[str, ...]) -> str:
@@ -164,27 +300,41 @@ def check(name: str, options: Published, ncols: int, forms: tuple[str, ...]) -> 
     if len(given) != 1 or given[0] not in forms:
         found = " with ".join(map(word, given)) or "no form"
         raise KernelError(f"{name}: {found}; give one of {', '.join(map(word, forms))}")
-    for option in ("a_coord_delay", "b_coord_delay"):
-        if not NO_DELAY <= getattr(options, option) <= _LONGEST_DELAY:
-            raise KernelError(
-                f"{name}: {word(option)} is {getattr(options, option)}; give -1 (none) to {_LONGEST_DELAY}"
-            )
+    check_delays(name, options, ("a_coord_delay", "b_coord_delay", "split_source_hold_delay"))
+    _check_steps(name, options)
     if options.profile not in ("", "alu", "isam"):
         raise KernelError(f"{name}: profile is {options.profile!r}; give alu or isam")
-    if given[0] != "split_a":
-        _needs_split(name, options)
+    _needs_form(name, options, given[0])
     _check_store(name, options)
     return given[0]
 
 
-def _needs_split(name: str, options: Published) -> None:
-    """No option of split-a is given without it."""
+def _needs_form(name: str, options: Published, form: str) -> None:
+    """No option of split-a or persistent is given without it."""
     unset = Published()
     for option in Published.__slots__:
-        if option.startswith(("split_", "grouped_", "stream_")) and getattr(options, option) != getattr(
-            unset, option
-        ):
-            raise KernelError(f"{name}: {word(option)} is about split-a; give that too")
+        owner = _owner(option)
+        if owner and owner != form and getattr(options, option) != getattr(unset, option):
+            raise KernelError(f"{name}: {word(option)} is about {word(owner)}; give that too")
+
+
+def _owner(option: str) -> str:
+    """The form that an option belongs to, if it is only one."""
+    if option.startswith(("split_", "grouped_", "stream_b")) and option != "split_a":
+        return "split_a"
+    return "persistent" if option in _PERSISTENT else ""
+
+
+def _check_steps(name: str, options: Published) -> None:
+    whole = options.k // 4
+    if options.k_start < 0 or options.steps < 1 or options.k_start + options.steps > whole:
+        raise KernelError(
+            f"{name}: K steps {options.k_start} to {options.k_start + options.steps} of {whole}; give "
+            "k-start and k-count within them"
+        )
+    if options.alu_order and options.alu_order not in ORDERS:
+        raise KernelError(f"{name}: alu-order is {options.alu_order!r}; give one of {', '.join(ORDERS)}")
+    require(name, options, "overlap_b1", "experimental_twopass")
 
 
 def _check_store(name: str, options: Published) -> None:
@@ -196,17 +346,23 @@ def _check_store(name: str, options: Published) -> None:
         raise KernelError(
             f"{name}: add256-gap is {options.add256_gap}; 0, 8 and 16 are those that can be decoded"
         )
-    if options.donor8_store and options.donor8_add256_store:
-        raise KernelError(f"{name}: donor8-store with donor8-add256-store; give one of them")
+    exclude(name, options, STORES)
+    exclude(name, options, ("post_constant", "no_store", "profile"))
 
 
-def epilogue(options: Published) -> Epilogue:
-    """The store of a published kernel."""
+def epilogue(options: Published, waits: str = "written") -> Epilogue:
+    """The store of a published kernel; with every wait ours where the notes' loses lanes or carries."""
+    store: Epilogue = RowMajor(staging="broadcast") if waits == "written" else RowMajor()
     if options.no_store or options.profile:
         return NoStore()
-    if options.donor8_add256_store:
-        return Stepped(options.add256_store_mode, options.add256_gap, options.add256_direct_sources)
-    return RowMajor(staging="broadcast")
+    if options.image_store:
+        store = ImageStore()
+    elif options.thread_store:
+        tile = Tile(ROWS, options.ncols, options.threads, options.swap_grid)
+        store = ThreadMajor(tile.groups("thread-store", options.m, options.n)[0])
+    elif options.donor8_add256_store and waits == "written":
+        store = Stepped(options.add256_store_mode, options.add256_gap, options.add256_direct_sources)
+    return Constant(store) if options.post_constant else store
 
 
 def skipped(options: Published) -> str:
@@ -223,11 +379,14 @@ def placed(plan: RegisterPlan, blocks: Mapping[str, tuple[str, int]]) -> Registe
     return plan
 
 
-def ends(plan: RegisterPlan) -> RegisterPlan:
+def ends(plan: RegisterPlan, image: bool = False) -> RegisterPlan:
     """The plan with what prologue and store need over everything that is dead there."""
     dead = tuple(block.name for block in plan.blocks if block.name != "acc")
-    plan = plan.place("scratch", "r1.x", 4, over=tuple(name for name in dead if name not in ("row", "col")))
-    dead = (*dead, "scratch")
+    held = tuple(name for name in dead if name not in ("row", "col"))
+    plan = plan.place("scratch", "r1.x", 4, over=held)
+    dead, held = (*dead, "scratch"), (*held, "scratch")
+    if image:
+        return plan.place("at", "r4.x", 2, over=held).place("texels", "r0.x", 4, over=held)
     plan = plan.place("addresses", "r4.x", 2 * ROWS, over=dead)
     plan = plan.place("carries", "r2.x", ROWS, over=dead).place("stage", "hr0.x", 4 * ROWS, over=dead)
     plan = plan.place("offsets", "r0.y", 2, over=dead).place("step", "r0.x", 1, over=dead)

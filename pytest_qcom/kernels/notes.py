@@ -8,6 +8,7 @@ from typing import Any
 PHRASES = {
     "swapped before B1": "split-next-a-first",
     "stream-b with sync": "stream-b sync",
+    "stream-b1 with sync": "stream-b1 stream-b1-sync",
     "groups pattern, sources hr0.x and hr4.x repeated": "groups-pattern groups=32 unroll=1 loops=256",
     "groups pattern, r1 (source1 relative)": "groups-pattern groups=16 unroll=1 loops=256 r1",
     "compiled (five sy, scalar MADs)": "",  # the 4x4 kernel without a patch

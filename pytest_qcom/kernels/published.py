@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pytest_qcom.errors import KernelError
@@ -14,6 +14,7 @@ from pytest_qcom.kernels.registry import KERNELS
 
 COLUMNS = ("m", "n", "k", "threads", "thread128")
 """Columns of such a table that are options, where a kernel has them."""
+_PREFIX = "split-"
 
 
 def kernels(family: str) -> tuple[Kernel, ...]:
@@ -36,8 +37,9 @@ def options_from_notes(
     """The kernel of ``family`` and the options that ``config`` names, with the notes' defaults.
 
     Words are options by the names of the notes: a name alone is a flag that is set, ``name=value`` gives its
-    value. ``columns`` are those of the table: those that are options count, empty ones do not. Whether the
-    options go together shows when the kernel is built.
+    value. Options of split-A may leave out that ``split-`` with which they begin. ``columns`` are those of
+    the table: those that are options count, empty ones do not. Whether the options go together shows when the
+    kernel is built.
 
     Raises:
         KernelError: an unknown family or word, or a value that an option cannot have.
@@ -48,7 +50,16 @@ def options_from_notes(
         known = {option.name for option in dataclasses.fields(kernel.options)}
         named = {name: value for name, value in given.items() if name in known}
         try:
-            return kernel, kernel.configure({**named, **dict(words(config))})
+            return kernel, kernel.configure({**named, **_prefixed(known, dict(words(config)))})
         except KernelError as error:
             problems.append(error)
     raise KernelError(f"{family}, {config!r}: {problems[0]}")
+
+
+def _prefixed(known: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
+    """``given`` with the names that options have: ``high-a`` is ``split-high-a`` where only that is known."""
+    found = {}
+    for word, value in given.items():
+        name, longer = word.replace("-", "_"), f"{_PREFIX}{word}".replace("-", "_")
+        found[longer if name not in known and longer in known else word] = value
+    return found

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, Tile, emit_multiply
@@ -38,8 +41,8 @@ class ThreadMajor:
         w.alu("shl.b", row, row, LANES.bit_length() - 1)
         w.alu("and.b", col, col, LANES - 1)
         w.alu("add.u", col, col, row)
-        w.mov(index, GROUP_X if tile.swapped else GROUP_Y)
-        w.mov(other, GROUP_Y if tile.swapped else GROUP_X)
+        w.mov(index, GROUP_Y)
+        w.mov(other, GROUP_X)
         w.alu("mul.s24", index, index, self.grid_width)
         w.alu("add.u", index, index, other)
         w.alu("shl.b", index, index, tile.threads.bit_length() - 1)
@@ -50,6 +53,15 @@ class ThreadMajor:
         w.alu("add.u", address + 1, index, _HIGH)
         for number in range(tile.rows * tile.cols):
             w.store_half(address, plan["acc"].vec(number), 8 * number)
+
+
+def by_fiber(c: NDArray[Any], tile: Tile) -> NDArray[Any]:
+    """A row-major C of shape (m, n) as :class:`ThreadMajor` stores it."""
+    m, n = c.shape
+    lines, columns = m // tile.group_rows, n // tile.group_columns
+    tiles = c.reshape(lines, tile.threads // LANES, tile.rows, columns, tile.cols, LANES, 4)
+    outer = (3, 0) if tile.swapped else (0, 3)  # workgroups are numbered by y, then x
+    return tiles.transpose(*outer, 1, 5, 2, 4, 6).reshape(-1, tile.rows, 4 * tile.cols)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.choices import NO_DELAY
 from pytest_qcom.kernels.launch import LANES
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step
 from pytest_qcom.kernels.writer import Writer
 
-NO_DELAY = -1
-"""A delay of no slot at all; delay d is ``(rptd)nop``."""
 _AHEAD = 3  # of ky
 _INLINE = {1: (False, 3), 2: (True, 2), 3: (True, 1)}
 """What the notes' encoder made of ``nop=N`` on an addition: (ss) and idle slots behind it."""
@@ -29,16 +28,24 @@ class Counters:
         ahead: what ``ky`` is ahead of the first k of the step.
         skip: operands, ``A`` or ``B`` or both, that are not sampled, their coordinates are written all the
             same; ``a`` and ``b``: not even those.
+        start: the first K step.
+        hold: delay behind each sample.
+        gap: delay between the steps of a loop body.
+        flagged_samples: (sy) on each sample, which waits for those before it.
     """
 
     a_delay: int = 5
     b_delay: int = 5
     ahead: int = _AHEAD
     skip: str = ""
+    start: int = 0
+    hold: int = NO_DELAY
+    gap: int = NO_DELAY
+    flagged_samples: bool = False
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
-        w.mov(schedule.plan["ky"][0], self.ahead, sy=True)
-        w.mov(schedule.plan["k4"][0], 0)
+        w.mov(schedule.plan["ky"][0], self.ahead + 4 * self.start, sy=True)
+        w.mov(schedule.plan["k4"][0], self.start)
 
     def release(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         """Nothing: pairs are written before their samples, whoever still reads them."""
@@ -47,18 +54,18 @@ class Counters:
         plan = schedule.plan
         k4, ky, following = plan["k4"][0], plan["ky"][0], plan["next"][0]
         if step.end is not None:
-            if step.end - 1 > LARGEST_IMMEDIATE:
-                raise KernelError(
-                    f"k is {4 * step.end}: the loop test counts to {LARGEST_IMMEDIATE + 1} K steps"
-                )
+            end = self.start + step.end
+            if end - 1 > LARGEST_IMMEDIATE:
+                raise KernelError(f"k is {4 * end}: the loop test counts to {LARGEST_IMMEDIATE + 1} K steps")
             w.alu("add.s", following, k4, 1)
             w.alu("add.s", ky, ky, 4)
-            w.alu("cmps.s.eq", "p0.x", k4, step.end - 1, nop=1)
+            w.alu("cmps.s.eq", "p0.x", k4, end - 1, nop=1)
             w.mov(k4, following)
             w.emit("nop", rpt=3)
         elif step.index < step.count - 1:
             w.alu("add.s", k4, k4, 1)
             w.alu("add.s", ky, ky, 4)
+            delay(w, self.gap)
 
     def y(self, w: Writer, schedule: Schedule, dst: Reg, load: Load, kk: int) -> None:
         """The row of B of k number ``kk``."""
@@ -66,11 +73,14 @@ class Counters:
 
     def sample_row(self, w: Writer, schedule: Schedule, load: Load, row: int, pair: Reg) -> None:
         if "A" not in self.skip:
-            w.isam(schedule.plan[schedule.texels("a", row, load.bank)][0], pair, texture=0)
+            texel = schedule.plan[schedule.texels("a", row, load.bank)][0]
+            w.isam(texel, pair, texture=0, sy=self.flagged_samples)
+            delay(w, self.hold)
 
     def sample_column(self, w: Writer, schedule: Schedule, load: Load, col: int, kk: int, pair: Reg) -> None:
         if "B" not in self.skip:
-            w.isam(schedule.plan[schedule.slot(col, load.bank)].vec(kk), pair, texture=1)
+            w.isam(schedule.vector(col, kk, load.bank), pair, texture=1, sy=self.flagged_samples)
+            delay(w, self.hold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +257,71 @@ class OnePair(Counters):
         delay(w, self.b_delay)
         for col, kk, pair in at:
             self.sample_column(w, schedule, load, col, kk, pair)
+
+
+@dataclass(frozen=True, slots=True)
+class PairSets(OnePair):
+    """A pair for each sample of a load, all written before the first of them.
+
+    The plan gives ``b_set0`` and ``a_set0`` of four pairs each, or one of them, and ``b_set1`` and ``a_set1``
+    if column 1 and rows 4 to 7 have others. An operand without a set has the one pair. Before a set is
+    written that other samples may still read, all samples are waited for.
+
+    Attributes:
+        shared: both operands have the sets of B.
+    """
+
+    shared: bool = False
+
+    def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
+        name = "b" if self.shared else load.operand.lower()
+        if load.operand.lower() in self.skip:
+            return
+        if f"{name}_set0" not in schedule.plan:
+            OnePair.sample(self, w, schedule, load, step)
+        elif load.operand == "A":
+            self._group_of_rows(w, schedule, load, name)
+        else:
+            for col in load.which:
+                self._own_column(w, schedule, load, col, name)
+
+    def _group_of_rows(self, w: Writer, schedule: Schedule, load: Load, name: str) -> None:
+        plan = schedule.plan
+        lower = load.which[0] >= 4
+        own = lower and f"{name}_set1" in plan
+        if self.shared or not (lower or f"{name}_set1" in plan):
+            _drain(w, schedule)
+        pairs = plan[f"{name}_set{int(own)}"]
+        at = [(row, pairs[2 * (row % 4)]) for row in load.which]
+        for _, pair in at:
+            add(w, pair, plan["k4"][0], load.ahead, ss=self.flagged)
+        for row, pair in at:
+            self._row(w, pair + 1, plan["row"][0], row)
+        delay(w, self.a_delay)
+        for row, pair in at:
+            self.sample_row(w, schedule, load, row, pair)
+            if self.delay_all:
+                delay(w, self.a_delay)
+
+    def _own_column(self, w: Writer, schedule: Schedule, load: Load, col: int, name: str) -> None:
+        plan = schedule.plan
+        own = col == 1 and f"{name}_set1" in plan
+        if self.shared or (col and not own):
+            _drain(w, schedule)
+        pairs = plan[f"{name}_set{int(own)}"]
+        for kk in load.kk:
+            self._x(w, schedule, pairs[2 * kk], col)
+        for kk in load.kk:
+            offset = kk - self.ahead + 4 * load.ahead
+            add(w, pairs[2 * kk + 1], plan["ky"][0], offset, ss=self.flagged)
+        delay(w, self.b_delay)
+        for kk in load.kk:
+            self.sample_column(w, schedule, load, col, kk, pairs[2 * kk])
+
+
+def _drain(w: Writer, schedule: Schedule) -> None:
+    """All samples have arrived, so their coordinates are free: a register moved to itself with (sy)."""
+    w.mov(schedule.plan["k4"][0], schedule.plan["k4"][0], sy=True)
 
 
 def add(w: Writer, dst: Reg, src: Reg, value: int, ss: bool = False) -> None:

@@ -17,7 +17,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import Tile, emit_place
-from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.waits import insert_waits
 from pytest_qcom.kernels.writer import Writer, constant_name
 
@@ -217,6 +217,11 @@ class Schedule:
         name = self.texels("b", col % slots, bank)
         return name if name in self.plan else self.texels("b", col % slots)
 
+    def row(self, index: int, bank: int = 0) -> Block:
+        """The texel of a row of A; that of the first bank where it is the only one."""
+        name = self.texels("a", index, bank)
+        return self.plan[name if name in self.plan else self.texels("a", index)]
+
     def vector(self, col: int, kk: int, bank: int = 0) -> Reg:
         """The first register of B's texel of a column, for k number ``kk`` of the step."""
         if self.b_index:
@@ -236,7 +241,7 @@ class Schedule:
     def scalar(self, row: int, kk: int, bank: int = 0) -> Reg:
         """The register of A's element in a tile row, for k number ``kk`` of the step."""
         index, lane = (kk, row) if self.interleaved else (row, kk)
-        return self.plan[self.texels("a", index, bank)][lane]
+        return self.row(index, bank)[lane]
 
 
 END_CONSTANT = 92

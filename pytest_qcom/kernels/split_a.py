@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, ends, epilogue, skipped, word
+from pytest_qcom.kernels.choices import NO_DELAY, exclude, require, word
+from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, epilogue, skipped
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.rewritten import NO_DELAY, OnePair
+from pytest_qcom.kernels.rewritten import OnePair, PairSets
 from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, Step
+from pytest_qcom.kernels.split_registers import SETS, plan, wide_plan
 
 _NEXT = (
     "split_prefetch_next_a",
@@ -17,16 +18,33 @@ _NEXT = (
     "split_prefetch_loop_b",
 )
 """What needs split-prefetch-next-b."""
-_LAYOUTS = ("split_low_a", "split_high_a", "split_buffer_a", "split_preload_a8")
-_B_FORMS = ("grouped_b", "grouped_b_cols", "split_inline_b_wait", "split_pair_b_coords", "split_base_b_y")
-
-
+_ORDERS = (
+    "split_reuse_b",
+    "split_row_stream",
+    "split_phase_stream",
+    "split_stream_b_a8",
+    "stream_b1",
+    "split_prefetch_next_b",
+)
+"""Orders of samples and products that exclude each other."""
+_OWN_LOWER = ("split_buffer_a", "split_preload_a8", "split_one_sync_tile", "split_stream_b_a8")
+_B_FORMS = ("grouped_b", "grouped_b_cols", "split_inline_b_wait", "split_pair_b_coords")
+_SINGLES = (
+    "split_high_a",
+    "split_low_a",
+    "split_prefetch_next_a",
+    "split_one_sync_tile",
+    "split_buffer_a",
+    "split_preload_a8",
+    "split_interleave_a4",
+)
+_ALL = UPPER + LOWER
 _SETTLED = 5
 """Delay of the samples that are not ahead, where those of the next step are. Inferred: without prefetch the
 notes need a delay of 3 and have wrong outputs with 2, with prefetch they have right ones with 0."""
 
 
-def split(name: str, options: Published) -> Schedule:
+def split(name: str, options: Published, waits: str = "written") -> Schedule:
     """The schedule of 8x8 or 8x16 with ``split-a``.
 
     Raises:
@@ -34,85 +52,145 @@ def split(name: str, options: Published) -> Schedule:
     """
     _check(name, options)
     wide = options.ncols == 4
-    tile = Tile(ROWS, options.ncols, options.threads, options.swap_grid)
     return Schedule(
-        tile=tile,
-        plan=_wide_plan() if wide else _plan(options),
-        phases=_wide() if wide else lambda step: _phases(options, step),
+        tile=Tile(ROWS, options.ncols, options.threads, options.swap_grid),
+        plan=wide_plan(options) if wide else plan(options),
+        phases=lambda step: rowwise(options, _wide() if wide else _phases(options, step)),
         coordinates=_coordinates(options),
-        epilogue=epilogue(options),
+        epilogue=epilogue(options, waits),
+        order=options.alu_order or "row_col_kk",
         scalar_first=True,
-        sync=lambda products, step: _sync(options, products, step),
-        waits="written",
+        sync=lambda products, step: waits == "written" and _sync(options, products, step),
+        waits=waits,
         unroll=max(1, options.split_k_unroll),
         primed=(Load("B", (0, 1)),) if options.split_prefetch_loop_b else (),
         peel=int(options.split_prefetch_loop_b),
+        b_index=(lambda col, kk: kk % 2) if options.split_stream_b_a8 else None,
     )
 
 
 def declared(options: Published) -> tuple[int, int]:
-    """(fregs, hregs) that the notes declare."""
+    """(fregs, hregs) that the notes declare, for the plan's own where they have no figure."""
     if options.ncols == 4:
         return 12, 48
-    hregs = 32 if options.split_buffer_a or options.split_preload_a8 else 28
+    fregs, hregs = plan(options).footprint()
+    if not (options.split_reuse_b or options.split_row_stream):
+        hregs = max(hregs, 28)
     if options.split_quad_a and options.split_high_a:
-        return 14, hregs
-    return (10 if options.donor8_add256_store else 12), hregs
+        return max(14, fregs), hregs
+    return max(10 if options.donor8_add256_store else 12, fregs), hregs
 
 
 def _check(name: str, options: Published) -> None:
-    def together(first: str, *others: str) -> None:
-        given = [other for other in others if getattr(options, other) and other != first]
-        if getattr(options, first) and given:
-            raise KernelError(f"{name}: {word(first)} with {word(given[0])}; give one of them")
-
     if options.split_k_unroll < 0:
         raise KernelError(f"{name}: split-k-unroll is {options.split_k_unroll}; give 1 or more")
-    if not options.split_prefetch_next_b:
-        for option in _NEXT:
-            if getattr(options, option):
-                raise KernelError(f"{name}: {word(option)} needs split-prefetch-next-b; give it too")
-    if options.split_next_a_first and not options.split_prefetch_next_a:
-        raise KernelError(f"{name}: split-next-a-first needs split-prefetch-next-a; give it too")
-    for group in (_LAYOUTS, _B_FORMS, ("split_interleave_next_b", "split_stream_next_b0")):
-        for option in group:
-            together(option, *group)
-    together("split_hoist_b0_coord", "grouped_b", "grouped_b_cols", "split_pair_b_coords")
-    together("split_prefetch_next_a", "split_buffer_a", "split_preload_a8", "split_quad_a")
-    together("stream_b1", "split_prefetch_next_b")
     if options.split_inline_b_nop not in (1, 2, 3):
         raise KernelError(f"{name}: split-inline-b-nop is {options.split_inline_b_nop}; give 1, 2 or 3")
+    for option in _NEXT:
+        require(name, options, option, "split_prefetch_next_b")
+    for option, needed in (
+        ("split_next_a_first", "split_prefetch_next_a"),
+        ("split_triple_coords", "split_separate_coords"),
+        ("split_dual_a_coords", "split_triple_coords"),
+        ("split_low_stable_coords", "split_mid_acc"),
+        ("split_stream_b_a8", "split_high_a"),
+        ("split_stream_b_a8", "split_low_pairs"),
+        ("split_interleave_a4", "stream_b1"),
+        ("stream_b1_sync", "stream_b1"),
+    ):
+        require(name, options, option, needed)
+    for group in (
+        _ORDERS,
+        _OWN_LOWER,
+        _B_FORMS,
+        SETS,
+        ("split_low_a", "split_high_a", "split_mid_acc"),
+        ("split_interleave_next_b", "split_stream_next_b0"),
+        ("split_prefetch_next_a", *_OWN_LOWER),
+    ):
+        exclude(name, options, group)
+    for option in ("split_reuse_b", "split_row_stream", "split_phase_stream"):
+        for single in _SINGLES:
+            exclude(name, options, (option, single))
+    for option in ("stream_b1", "split_interleave_a4"):
+        for other in _OWN_LOWER:
+            exclude(name, options, (option, other))
+    _check_coordinates(name, options)
     if options.ncols == 4:
-        for option in (*_NEXT, *_LAYOUTS, *_B_FORMS, "split_prefetch_next_b", "stream_b1", "split_quad_a"):
+        for option in (
+            *_NEXT,
+            *_ORDERS,
+            *_OWN_LOWER,
+            *_B_FORMS,
+            *SETS,
+            *_SINGLES,
+            "split_quad_a",
+            "split_mid_acc",
+        ):
             if getattr(options, option):
                 raise KernelError(f"{name}: {word(option)} is about 2 vec4 columns; leave it out")
 
 
+def _check_coordinates(name: str, options: Published) -> None:
+    """Whose coordinates go together."""
+    sets = [
+        option for option in (*SETS, "split_high_pair_a", "split_high_pair_b") if getattr(options, option)
+    ]
+    for option in (
+        "split_hoist_b0_coord",
+        *_B_FORMS,
+        "split_base_b_y",
+        "split_quad_a",
+        "split_single_high_coord",
+    ):
+        for other in sets:
+            exclude(name, options, (option, other))
+    for option in ("grouped_b", "grouped_b_cols", "split_pair_b_coords"):
+        exclude(name, options, ("split_hoist_b0_coord", option))
+    for option in ("split_row_stream", "split_phase_stream", "split_prefetch_next_a", *_OWN_LOWER):
+        exclude(name, options, ("split_quad_a", option))
+
+
 def _coordinates(options: Published) -> OnePair:
-    grouped = "all" if options.grouped_b else "column" if options.grouped_b_cols else ""
     prefetch = options.split_prefetch_next_b
-    return OnePair(
+    common = dict(
         a_delay=options.a_coord_delay,
         b_delay=options.b_coord_delay,
         skip=skipped(options),
+        start=options.k_start,
+        hold=options.split_source_hold_delay,
+        gap=options.split_unroll_gap - 1,
         fast=options.split_fast_coords,
         hoisted=options.split_hoist_b0_coord,
-        grouped=grouped,
+        grouped="all" if options.grouped_b else "column" if options.grouped_b_cols else "",
         two_pairs=options.split_pair_b_coords,
         inline=options.split_inline_b_nop if options.split_inline_b_wait else 0,
         base_y=options.split_base_b_y,
         add_rows=options.split_add_a_rows,
-        x_once=prefetch and not options.split_next_a_first,
+        x_once=_x_once(options),
+        delay_all=options.split_serial_safe_coords,
         quad=options.split_quad_a,
-        flagged=options.ncols == 4,
+        flagged=options.ncols == 4 or options.split_sampler_source_sync,
         settled=_SETTLED if prefetch else NO_DELAY,
     )
+    sets = (*SETS, "split_high_pair_a", "split_high_pair_b")
+    if not any(getattr(options, option) for option in sets):
+        return OnePair(**common)  # type: ignore[arg-type]
+    shared = options.split_low_stable_coords or (options.split_low_pairs and options.split_high_a)
+    return PairSets(**common, shared=shared and not options.split_high_pair_a)  # type: ignore[arg-type]
+
+
+def _x_once(options: Published) -> bool:
+    """Whether A's x still stands in the pair when rows 4 to 7 are sampled."""
+    return options.split_prefetch_next_b and not options.split_next_a_first
 
 
 def _sync(options: Published, products: int, step: Step) -> bool:
     """One (sy) a loop body; the form without unroll and the wide one have one a group."""
     if options.strip_mad_sy:
         return False
+    if options.split_relaxed_sync:
+        return bool(options.split_sync_mask >> products % 3 & 1)
     if options.ncols == 4:
         return True
     if not options.split_k_unroll:
@@ -120,10 +198,31 @@ def _sync(options: Published, products: int, step: Step) -> bool:
     return products == 0 and step.index == 0
 
 
+def rowwise(options: Published, phases: Phases) -> Phases:
+    """With ``row-sync`` a (sy) before the first product of each row."""
+    if not options.row_sync:
+        return phases
+    found: list[object] = []
+    for phase in phases:
+        if not isinstance(phase, Multiply):
+            found.append(phase)
+            continue
+        for number, row in enumerate(phase.rows):
+            behind = () if number else phase.behind
+            found.append(Multiply((row,), phase.cols, phase.kk, behind, phase.bank, sync=True))
+    return tuple(found)  # type: ignore[arg-type]
+
+
 def _phases(options: Published, step: Step) -> Phases:
+    if options.split_reuse_b:
+        return tuple(phase for col in (0, 1) for phase in _reused(col))
+    if options.split_row_stream or options.split_phase_stream:
+        rows = [(Load("A", (row,)), Multiply((row,), (0, 1), sync=True)) for row in _ALL]
+        return (Load("B", (0, 1)), *(phase for pair in rows for phase in pair))
+    if options.split_stream_b_a8:
+        return _ping_pong()
     if options.stream_b1:
-        upper = Multiply(UPPER, (0, 1), behind=(Load("B", (1,)),))
-        return (Load("B", (0,)), Load("A", UPPER), upper, Load("A", LOWER), Multiply(LOWER, (0, 1)))
+        return _streamed(options)
     first: list[Load] = []
     if not options.split_prefetch_next_b or (step.index == 0 and not options.split_prefetch_loop_b):
         first.append(Load("B", (0, 1)))
@@ -134,10 +233,51 @@ def _phases(options: Published, step: Step) -> Phases:
     return (*first, *_upper(options), *lower)
 
 
+def _reused(col: int) -> Phases:
+    """All rows of one column."""
+    cols = (col,)
+    return (
+        Load("B", cols),
+        Load("A", UPPER),
+        Multiply(UPPER, cols, sync=True),
+        Load("A", LOWER),
+        Multiply(LOWER, cols, sync=True),
+    )
+
+
+def _ping_pong() -> Phases:
+    """All rows stay; each texel of B is sampled while the one before it is multiplied."""
+    places = [(col, kk) for col in (0, 1) for kk in range(4)]
+    found: list[Load | Multiply] = [Load("A", UPPER), Load("A", LOWER), Load("B", (0,), (0,))]
+    for number, (col, kk) in enumerate(places):
+        if number + 1 < len(places):
+            following, depth = places[number + 1]
+            found.append(Load("B", (following,), (depth,)))
+        found.append(Multiply(_ALL, (col,), (kk,), sync=True))
+    return tuple(found)
+
+
+def _streamed(options: Published) -> Phases:
+    """Column 1 behind the first product; rows 4 to 7 at once, or each behind the row whose texel it takes."""
+    start = (Load("B", (0,)), Load("A", UPPER))
+    if options.stream_b1_sync and not options.split_interleave_a4:
+        upper = Multiply(UPPER, (0,), behind=(Load("B", (1,)),)), Multiply(UPPER, (1,), sync=True)
+        return (*start, *upper, Load("A", LOWER), Multiply(LOWER, (0, 1)))
+    if not options.split_interleave_a4:
+        both = Multiply(UPPER, (0, 1), behind=(Load("B", (1,)),))
+        return (*start, both, Load("A", LOWER), Multiply(LOWER, (0, 1)))
+    found: list[Load | Multiply] = [*start]
+    for row in UPPER:
+        found.append(Multiply((row,), (0,), behind=() if row else (Load("B", (1,)),)))
+        found.append(Multiply((row,), (1,), sync=options.stream_b1_sync and not row))
+        found.append(Load("A", (row + 4,)))
+    return (*found, Multiply(LOWER, (0, 1), sync=True))
+
+
 def _upper(options: Published) -> tuple[Load | Multiply, ...]:
     """The products of rows 0 to 3 and the samples of rows 4 to 7."""
     a = Load("A", LOWER)
-    if options.split_preload_a8:
+    if options.split_preload_a8 or options.split_one_sync_tile:
         return (a, Multiply(UPPER, (0, 1)))
     if options.split_buffer_a:
         return (Multiply(UPPER, (0,)), a, Multiply(UPPER, (1,)))
@@ -146,22 +286,25 @@ def _upper(options: Published) -> tuple[Load | Multiply, ...]:
 
 def _lower(options: Published) -> tuple[Load | Multiply, ...]:
     """The products of rows 4 to 7, with what is sampled ahead among them."""
+    sync = False if options.split_one_sync_tile else None
     if not options.split_prefetch_next_b:
-        return (Multiply(LOWER, (0, 1)),)
+        return (Multiply(LOWER, (0, 1), sync=sync),)
     phases: list[Load | Multiply] = []
     if options.split_stream_next_b0:
         phases += _stream(0)
     else:
-        phases.append(Multiply(LOWER, (0,)))
+        phases.append(Multiply(LOWER, (0,), sync=sync))
         phases.append(Load("B", (0,), kk=(0, 1) if options.split_interleave_next_b else UPPER, ahead=1))
     second = [Load("B", (1,), ahead=1)]
     following = [Load("A", UPPER, ahead=1)] if options.split_prefetch_next_a else []
+    if options.split_interleave_next_b and options.split_stream_next_b1:
+        return (*phases, Load("B", (0,), kk=(2, 3), ahead=1), *_stream(1), *following)
     if options.split_interleave_next_b:
         phases += [Multiply(LOWER[:2], (1,)), Load("B", (0,), kk=(2, 3), ahead=1), Multiply(LOWER[2:], (1,))]
     elif options.split_stream_next_b1:
         return (*phases, *_stream(1), *following)
     else:
-        phases.append(Multiply(LOWER, (1,)))
+        phases.append(Multiply(LOWER, (1,), sync=sync))
     late = [*following, *second] if options.split_next_a_first else [*second, *following]
     return (*phases, *late)
 
@@ -176,61 +319,13 @@ def _stream(col: int) -> list[Load | Multiply]:
 
 def _wide() -> Phases:
     """Four columns through two sets of texels; all rows of A stay."""
-    rows = UPPER + LOWER
     return (
         Load("B", (0, 1)),
-        Load("A", rows),
-        Multiply(rows, (0,)),
+        Load("A", _ALL),
+        Multiply(_ALL, (0,)),
         Load("B", (2,)),
-        Multiply(rows, (1,)),
+        Multiply(_ALL, (1,)),
         Load("B", (3,)),
-        Multiply(rows, (2,)),
-        Multiply(rows, (3,)),
+        Multiply(_ALL, (2,)),
+        Multiply(_ALL, (3,)),
     )
-
-
-def _state(plan: RegisterPlan) -> RegisterPlan:
-    """Counters, place and pair where the notes have them."""
-    places = {"ky": "r6.y", "k4": "r6.z", "row": "r7.x", "col": "r7.y", "next": "r0.x"}
-    for name, at in places.items():
-        plan = plan.place(name, at, 1)
-    return plan.place("pair", "r4.y", 2)
-
-
-def _plan(options: Published) -> RegisterPlan:
-    b, a, acc = 0, 8, 12
-    if options.split_low_a:
-        b, a = 4, 0
-    elif options.split_high_a:
-        a, acc = 24, 8
-    own_lower = options.split_buffer_a or options.split_preload_a8
-    if own_lower:
-        acc = 16
-    plan = RegisterPlan().place("b0", f"hr{b}.x", 16).place("b1", f"hr{b + 4}.x", 16)
-    for row in UPPER:
-        plan = plan.place(f"a{row}", f"hr{a + row}.x", 4)
-    for row in LOWER:
-        if own_lower:
-            plan = plan.place(f"a{row}", f"hr{a + row}.x", 4)
-        else:
-            plan = plan.place(f"a{row}", f"hr{a + row - 4}.x", 4, over=(f"a{row - 4}",))
-    plan = _state(plan.place("acc", f"hr{acc}.x", 8 * ROWS))
-    if options.split_fast_coords:
-        plan = plan.place("right", "r6.w", 1)
-    if options.split_hoist_b0_coord:
-        plan = plan.place("hoisted", "r8.x", 2)
-    if options.grouped_b or options.grouped_b_cols or options.split_pair_b_coords:
-        plan = plan.place("b_pairs0", "r4.x", 8, over=("pair",))
-    if options.grouped_b or options.grouped_b_cols:
-        plan = plan.place("b_pairs1", "r8.x", 8)
-    if options.split_quad_a:
-        plan = plan.place("lane", "r8.x", 1).place("indices", "r9.x", 4)
-        plan = plan.place("quad", f"r{a // 2}.x", 8, over=("pair",))
-    return ends(plan)
-
-
-def _wide_plan() -> RegisterPlan:
-    plan = RegisterPlan().place("b0", "hr0.x", 16).place("b1", "hr4.x", 16)
-    for row in range(ROWS):
-        plan = plan.place(f"a{row}", f"hr{8 + row}.x", 4)
-    return ends(_state(plan.place("acc", "hr16.x", 16 * ROWS)))

@@ -71,8 +71,13 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Context:
-    """A KGSL drawing context: its own order and its own timestamps."""
+    """A KGSL drawing context: its own order, its own timestamps and its own state.
 
+    The registers that a stream has set are there for what follows in its context, and for nothing else: a
+    stream that waits between its registers and its launch is gone on with as it was, whatever ran meanwhile.
+    """
+
+    processor: CommandProcessor
     queue: deque[_Stream] = field(default_factory=deque)
     submitted: int = 0
     retired: int = 0
@@ -111,7 +116,6 @@ class VirtualGpu:
         self.on_program = on_program
         self.wait_limit = wait_limit
         self.launches = 0
-        self._processor = CommandProcessor(self.memory, self._launch, lambda: self.ticks, self.findings)
         self._ticks = 0
         self._last_seconds = 0.0
         self._untimed: list[tuple[Dispatch, Execution, Program]] = []  # until somebody asks for the time
@@ -168,7 +172,8 @@ class VirtualGpu:
         with self.lock:
             number = self._next_context
             self._next_context += 1
-            self._contexts[number] = _Context()
+            processor = CommandProcessor(self.memory, self._launch, lambda: self.ticks, self.findings)
+            self._contexts[number] = _Context(processor)
             return number
 
     def destroy_context(self, number: int) -> None:
@@ -240,7 +245,7 @@ class VirtualGpu:
                 while context.queue:
                     stream = context.queue[0]
                     before = stream.position
-                    done = self._run(stream)
+                    done = self._run(context.processor, stream)
                     again |= done or stream.position != before
                     if not done:
                         break
@@ -251,21 +256,21 @@ class VirtualGpu:
             self.lock.notify_all()
         return moved
 
-    def _run(self, stream: _Stream) -> bool:
+    def _run(self, processor: CommandProcessor, stream: _Stream) -> bool:
         """Runs a stream; False when it waits."""
         while stream.position < len(stream.words):
             try:
                 for packet in packets(stream.words, stream.position):
                     if stream.failed:
-                        self._processor.salvage(packet)
-                    elif not self._processor.step(packet):
+                        processor.salvage(packet)
+                    elif not processor.step(packet):
                         return False
                     stream.position = packet.offset + 1 + len(packet.payload)
             except BaseException as error:
                 # Whatever it was, also an interrupt from the keyboard: the stream must not run again.
                 self._fail(stream, error)
                 if not isinstance(error, Exception):
-                    self._run(stream)
+                    self._run(processor, stream)
                     raise
         return True
 
@@ -307,14 +312,14 @@ class VirtualGpu:
                 continue
             stream = context.queue[0]
             packet = next(packets(stream.words, stream.position))
-            self._fail(stream, self._stuck(packet))
+            self._fail(stream, self._stuck(context.processor, packet))
         self._advance()
 
-    def _stuck(self, packet: Packet) -> GpuHang:
+    def _stuck(self, processor: CommandProcessor, packet: Packet) -> GpuHang:
         assert packet.opcode is Opcode.CP_WAIT_REG_MEM  # nothing else waits
         return GpuHang(
             f"{packet.name} at dword {packet.offset} of the command stream "
-            f"{self._processor.describe_wait(packet)} and nothing changed it for {self.wait_limit:g} s; "
+            f"{processor.describe_wait(packet)} and nothing changed it for {self.wait_limit:g} s; "
             "the stream is dropped, submit the signal before the wait",
             offset=packet.offset,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +14,7 @@ from pytest_qcom import conformance
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import HazardError, KernelError
 from pytest_qcom.kernels.edit import branches
+from pytest_qcom.kernels.eight_rows import Published
 from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.published import options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
@@ -201,9 +204,98 @@ def test_what_leaves_out_the_only_sync_reads_texels_that_were_never_there(device
 
 
 @pytest.mark.parametrize(
+    ("words", "footprint"),
+    [
+        ("split-reuse-b", (12, 24)),
+        ("split-row-stream", (12, 25)),
+        ("split-phase-stream", (12, 28)),
+        ("split-mid-acc", (12, 36)),
+        ("split-high-inputs", (12, 48)),
+        ("split-high-a split-low-pairs split-stream-b-a8", (12, 32)),
+        ("split-buffer-a", (12, 32)),
+        ("split-single-high-coord", (15, 28)),
+        ("split-low-stable-coords split-mid-acc donor8-add256-store", (10, 36)),
+        ("split-safe-coords", (22, 28)),
+        ("split-separate-coords donor8-add256-store", (10, 28)),
+        ("split-separate-coords split-triple-coords", (16, 28)),
+        ("split-separate-coords split-triple-coords split-dual-a-coords", (18, 28)),
+        ("split-low-pairs split-high-pair-b", (12, 28)),
+    ],
+)
+def test_registers_of_the_notes(words: str, footprint: tuple[int, int]) -> None:
+    """Published: f/h of each layout of texels and of each set of pairs."""
+    kernel, options = options_from_notes("gemm_8x8_fp16", f"split-a split-k-unroll=2 {words}")
+    found = kernel.build(options)
+    assert (found.fregs, found.hregs) == footprint
+
+
+@pytest.mark.parametrize(
+    ("words", "isam", "sy"),
+    [
+        ("split-a split-relaxed-sync split-sync-mask=3", 16, 3),
+        ("split-a split-k-unroll=1 row-sync", 16, 9),
+        ("split-a split-k-unroll=1 split-one-sync-tile", 16, 2),
+        ("split-a split-k-unroll=1 split-row-stream", 16, 9),
+        ("split-a split-k-unroll=1 split-high-a split-low-pairs split-stream-b-a8", 16, 19),
+        ("split-a split-k-unroll=1 stream-b1", 16, 2),
+        ("split-a split-k-unroll=1 stream-b1 with sync", 16, 3),
+        ("persistent", 16, 2),
+        ("persistent one-sync", 16, 1),
+        ("persistent masked-prefetch-a4", 20, 2),
+        ("preload", 17, 21),  # one before the loop, and a (sy) on each of the others
+        ("experimental-twopass overlap-b1", 16, 3),
+    ],
+)
+def test_samples_and_syncs(words: str, isam: int, sy: int) -> None:
+    kernel, options = options_from_notes("gemm_8x8_fp16", words)
+    found = dict(counts(kernel.build(options).program))
+    assert (found["isam"], found["sy"], found["mad"]) == (isam, sy, 64)
+
+
+def test_persistent_loop_of_the_notes() -> None:
+    """Published: 100 instructions and the branch. Ours counts with the first pair of A, and its test is far
+    enough from the branch to need no idle slot: 3 fewer."""
+    build = built("gemm_8x8_fp16_published", "persistent")
+    (branch,) = [index for index, instr in enumerate(build.program.instrs) if branches(instr)]
+    assert branch - build.program.target(branch) == 16 + 64 + 16 + 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_options_compose_or_are_refused(seed: int) -> None:
+    """Any options make a kernel whose products are all there, or one line that says which do not."""
+    rng = random.Random(seed)
+    names = [
+        option.name.replace("_", "-")
+        for option in dataclasses.fields(Published)
+        if isinstance(option.default, bool)
+        and option.name.startswith(("split_", "grouped_", "stream_b", "add256"))
+    ]
+    words = " ".join(
+        ("split-a", *rng.sample(names, rng.randint(2, 5)), f"split-k-unroll={rng.choice((1, 2))}")
+    )
+    kernel, options = options_from_notes("gemm_8x8_fp16", words, {"m": "64", "n": "256", "k": "64"})
+    try:
+        found = kernel.build(options)
+    except KernelError as error:
+        assert str(error).startswith("gemm_8x8_fp16_published: ")
+        assert "\n" not in str(error)
+        return
+    behind = options.split_k_unroll if options.split_prefetch_loop_b else 0  # K steps behind the loop
+    assert dict(counts(found.program))["mad"] == 64 * (options.split_k_unroll + behind)
+
+
+def test_a_waited_schedule_is_no_probe() -> None:
+    kernel = KERNELS["gemm_8x8_fp16_waited"]
+    with pytest.raises(
+        KernelError, match=r"^gemm_8x8_fp16_waited: split-quad-a does not give C; leave it out"
+    ):
+        kernel.build(kernel.configure({"split_a": True, "split_quad_a": True}))
+
+
+@pytest.mark.parametrize(
     ("family", "words", "message"),
     [
-        ("gemm_8x8_fp16", "", "no form; give one of donor-store, serial, experimental-twopass"),
+        ("gemm_8x8_fp16", "", "no form; give one of donor-store, serial, preload, experimental-twopass"),
         ("gemm_8x8_fp16", "serial split-a", "serial with split-a; give one of"),
         ("gemm_8x4_fp16", "split-a", "split-a; give one of donor-store, pipeline, pipeline4, serial"),
         ("gemm_8x8_fp16", "ncols=4 serial", "ncols is 4; this kernel has 2, leave it out"),
@@ -224,6 +316,27 @@ def test_what_leaves_out_the_only_sync_reads_texels_that_were_never_there(device
             "split-hoist-b0-coord with grouped-b; give one of them",
         ),
         ("gemm_8x8_fp16", "serial donor8-store donor8-add256-store", "donor8-store with donor8-add256-store"),
+        ("gemm_8x8_fp16", "serial double-b", "double-b is about persistent; give that too"),
+        ("gemm_8x8_fp16", "serial overlap-b1", "overlap-b1 needs experimental-twopass; give it too"),
+        ("gemm_8x8_fp16", "persistent double-b rotate-b", "double-b with rotate-b; give one of them"),
+        (
+            "gemm_8x8_fp16",
+            "persistent rotate-b k-count=255",
+            "255 K steps do not divide by 3 with 1 left; the",
+        ),
+        ("gemm_8x8_fp16", "persistent k-start=250 k-count=8", "K steps 250 to 258 of 256; give k-start and"),
+        ("gemm_8x8_fp16", "serial alu-order=row", "alu-order is 'row'; give one of kk_row_col"),
+        ("gemm_8x8_fp16", "split-a split-stream-b-a8", "split-stream-b-a8 needs split-high-a; give it too"),
+        ("gemm_8x8_fp16", "split-a split-reuse-b split-row-stream", "split-reuse-b with split-row-stream"),
+        ("gemm_8x8_fp16", "split-a split-low-pairs grouped-b", "grouped-b with split-low-pairs; give one"),
+        ("gemm_8x8_fp16", "split-a split-low-stable-coords", "split-low-stable-coords needs split-mid-acc"),
+        (
+            "gemm_8x8_fp16",
+            "split-a split-buffer-a split-high-inputs",
+            "registers 'a4': 4 scalars from hr48.x; a file ends at index 47",
+        ),
+        ("gemm_8x16_fp16", "preload", "preload; give one of donor-store, serial, split-a"),
+        ("gemm_8x8_fp16", "split-a image-store thread-store", "image-store with thread-store; give one"),
     ],
 )
 def test_bad_options_are_explained(family: str, words: str, message: str) -> None:

@@ -38,6 +38,14 @@ def test_each_published_case_is_its_words() -> None:
     assert options == kernel.configure({}, "p060")
 
 
+def test_options_of_split_a_without_their_prefix() -> None:
+    short = options_from_notes(
+        "gemm_8x8_fp16", "split-a k-unroll=4 high-a prefetch-next-b fast-coords grouped-b"
+    )
+    long = "split-a split-k-unroll=4 split-high-a split-prefetch-next-b split-fast-coords grouped-b"
+    assert short == options_from_notes("gemm_8x8_fp16", long)
+
+
 def test_prose_is_an_option() -> None:
     assert notes.options("split-prefetch-next-a swapped before B1 k=3 off=false") == {
         "split_prefetch_next_a": True,

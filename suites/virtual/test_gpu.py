@@ -9,6 +9,7 @@ import pytest
 
 from pytest_qcom.errors import DecodeError, GpuFault, GpuHang, HazardError, LaunchError, QcomError
 from pytest_qcom.virtual.dispatch import Dispatch
+from pytest_qcom.virtual.pm4 import Opcode
 from suites.virtual.bench import CODE, END, TICKS, Bench, cmd, signal, stamp, wait
 
 
@@ -89,6 +90,19 @@ def test_a_wait_is_satisfied_by_another_context() -> None:
     bench.submit(wait(place, 3) + signal(place + 4, 8))
     bench.submit(signal(place, 3), other)
     assert bench.word(place + 4) == 8
+
+
+def test_a_stream_that_waits_keeps_its_registers() -> None:
+    """What another context launches meanwhile leaves them alone, and finds none of them."""
+    bench = Bench(wait_limit=30)
+    place = bench.buffer(64)
+    other = bench.gpu.create_context()
+    mine, theirs = bench.launch(SP_CS_CNTL_0=5 << 7 | 3 << 1), bench.launch(SP_CS_CNTL_0=9 << 7 | 1 << 1)
+    start = len(mine) - len(cmd(Opcode.CP_EXEC_CS, 0, 1, 1, 1))
+    timestamp = bench.submit([*mine[:start], *wait(place, 1), *mine[start:]])
+    bench.submit([*theirs, *signal(place, 1)], other)
+    assert bench.gpu.wait(bench.context, timestamp, seconds=30)
+    assert [(launch.fregs, launch.hregs) for launch in bench.executor.launches] == [(9, 1), (5, 3)]
 
 
 def test_a_wait_is_satisfied_by_the_host() -> None:

@@ -24,8 +24,16 @@ from pytest_qcom.kernels.choices import about, word
 from pytest_qcom.kernels.four_rows import PROBES, ROWS, Published
 from pytest_qcom.kernels.gemm import gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import LANES, Tile
-from pytest_qcom.kernels.published_stores import Below, Linear, Restored, Single, Summed, ThreadMajor
+from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.published_stores import (
+    Below,
+    Linear,
+    Restored,
+    Single,
+    Summed,
+    ThreadMajor,
+    by_fiber,
+)
 from pytest_qcom.kernels.schedule import Epilogue, Schedule, Step, generate
 from pytest_qcom.kernels.stores import POINTER, Constant, ImageStore, NoStore, RowMajor
 
@@ -109,7 +117,8 @@ def _store(options: Published, by_hand: Epilogue) -> Epilogue:
     if options.image_store:
         store = ImageStore()
     elif options.thread_store:
-        store = ThreadMajor(options.n // (4 * LANES * options.ncols))
+        tile = Tile(ROWS, options.ncols, options.threads, options.swap_groups)
+        store = ThreadMajor(tile.groups(PUBLISHED_NAME, options.m, options.n)[0])
     elif options.linear_store:
         store = Linear()
     elif options.safe_store:
@@ -194,11 +203,7 @@ def _shaped(options: Published, parts: list[NDArray[Any]]) -> NDArray[Any]:
         return c.reshape(len(c), options.n // 4, 4)
     if not options.thread_store:
         return c
-    lines, ncols = options.threads // LANES, options.ncols
-    tiles = c.reshape(-1, lines, ROWS, options.n // (4 * LANES * ncols), ncols, LANES, 4)
-    if options.swap_groups:  # rows of workgroups are counted in x
-        return tiles.transpose(3, 0, 1, 5, 2, 4, 6).reshape(-1, ROWS, 4 * ncols)
-    return tiles.transpose(0, 3, 1, 5, 2, 4, 6).reshape(-1, ROWS, 4 * ncols)
+    return by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_groups))
 
 
 def _oracle(options: Published, arrays: Arrays) -> Arrays:

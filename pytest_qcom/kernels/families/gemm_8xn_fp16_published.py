@@ -10,116 +10,133 @@ first column are ours. What all this does on all-ones inputs the notes call corr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from numpy.typing import NDArray
+
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import matmul, notes
+from pytest_qcom.kernels import eight_forms, matmul, notes
+from pytest_qcom.kernels.choices import about, word
+from pytest_qcom.kernels.eight_forms import Form
+from pytest_qcom.kernels.eight_persistent import persistent
 from pytest_qcom.kernels.eight_rows import (
-    LOWER,
+    PROBES,
     ROWS,
-    UPPER,
     Published,
     Published8x4,
+    Published8x12,
     Published8x16,
     check,
-    ends,
     epilogue,
-    placed,
-    skipped,
 )
-from pytest_qcom.kernels.families import gemm_8xn_fp16
-from pytest_qcom.kernels.gemm import build_gemm
-from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.gemm import gemm_launch
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.rewritten import OnePair, Preset
-from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, Step
+from pytest_qcom.kernels.published_stores import by_fiber
+from pytest_qcom.kernels.schedule import (
+    Load,
+    Phases,
+    Schedule,
+    Step,
+    generate,
+    loop_constants,
+)
 from pytest_qcom.kernels.split_a import declared, split
-from pytest_qcom.kernels.stores import NoStore, RowMajor
+from pytest_qcom.kernels.stores import POINTER
 
 _NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
-_ROWS = UPPER + LOWER
-_PAIRS = {
-    "first": ("r8.w", "r9.y", "r9.w", "r10.y"),
-    "second": ("r13.x", "r13.z", "r14.x", "r14.z"),
-    "wide-first": ("r24.z", "r12.y", "r12.w", "r13.y"),
-    "wide-second": ("r13.w", "r14.y", "r14.w", "r15.y"),
-}
-"""Preset pairs of the columns of B, where the vendor compiler has them for one and for two columns."""
 
 
 def build_8x4(options: Published) -> Build:
     """A published kernel of 8 rows by 1 vec4 column."""
-    forms = {"donor_store": _donor, "pipeline": _pipeline, "pipeline4": _pipeline, "serial": _serial}
-    return _build("gemm_8x4_fp16_published", options, 1, forms)
+    return _build("gemm_8x4_fp16_published", options, 1)
 
 
 def build_8x8(options: Published) -> Build:
     """A published kernel of 8 rows by 2 vec4 columns."""
-    forms = {
-        "donor_store": _donor,
-        "serial": _serial,
-        "experimental_twopass": _twopass,
-        "pipeline": _pipeline,
-        "pipeline4": _pipeline,
-        "batch2": _pipeline,
-        "persistent": _persistent,
-        "split_a": _split,
-    }
-    return _build("gemm_8x8_fp16_published", options, 2, forms)
+    return _build("gemm_8x8_fp16_published", options, 2)
+
+
+def build_8x12(options: Published) -> Build:
+    """A published kernel of 8 rows by 3 vec4 columns."""
+    return _build("gemm_8x12_fp16_published", options, 3)
 
 
 def build_8x16(options: Published) -> Build:
     """A published kernel of 8 rows by 4 vec4 columns."""
-    forms = {"donor_store": _serial, "serial": _serial, "split_a": _split}
-    return _build("gemm_8x16_fp16_published", options, 4, forms)
+    return _build("gemm_8x16_fp16_published", options, 4)
 
 
-Form = tuple[Schedule, tuple[int, int]]  # and (fregs, hregs) as declared
+def build_waited(options: Published) -> Build:
+    """A published schedule of 8 rows by 2 vec4 columns, with every wait and all lanes stored.
+
+    Raises:
+        KernelError: options that do not go together, are a probe or presume halves of full registers.
+    """
+    name, unset = "gemm_8x8_fp16_waited", Published()
+    for option in PROBES:
+        if getattr(options, option) != getattr(unset, option):
+            raise KernelError(
+                f"{name}: {word(option)} does not give C; leave it out, or take the published one"
+            )
+    return _build(name, options, 2, waits="legal")
 
 
-def _build(
-    name: str, options: Published, ncols: int, forms: Mapping[str, Callable[[str, Published], Form]]
-) -> Build:
+def _build(name: str, options: Published, ncols: int, waits: str = "written") -> Build:
+    forms = _FORMS[ncols]
     form = check(name, options, ncols, tuple(forms))
-    schedule, (fregs, hregs) = forms[form](name, options)
+    with about(name):
+        schedule, (fregs, hregs) = forms[form](name, options)
+    if waits != "written":
+        schedule = replace(schedule, waits=waits, sync=_nothing, epilogue=epilogue(options, waits))
     if options.profile == "isam":
         schedule = replace(schedule, phases=_samples_only(schedule))
-    if options.k // 4 % schedule.unroll:
+    rest = schedule.peel if form == "persistent" else 0
+    if options.steps <= rest or (options.steps - rest) % schedule.unroll:
+        behind = f" with {rest} left" if rest else ""
         raise KernelError(
-            f"{name}: {options.k // 4} K steps do not divide by {schedule.unroll}; the published kernels "
-            "have no remainder"
+            f"{name}: {options.steps} K steps do not divide by {schedule.unroll}{behind}; the published "
+            "kernels have no remainder"
         )
-    return replace(
-        build_gemm(name, options, schedule),
-        fregs=options.fregs_override or fregs,
-        hregs=options.hregs_override or hregs,
-        thread128=options.thread128,
+    groups = schedule.tile.groups(name, options.m, options.n)
+    constants = (
+        *schedule.epilogue.constants(schedule.tile, row_bytes=2 * options.n),
+        *loop_constants(4 * options.steps, schedule.unroll, schedule.peel),
     )
+    built = gemm_launch(
+        _Shape(options.m, options.n, 4 * options.steps),
+        schedule.tile,
+        schedule.plan,
+        generate(schedule, 4 * options.steps),
+        constants,
+        groups,
+        _arguments(options, groups),
+        options.thread128,
+    )
+    return replace(built, fregs=options.fregs_override or fregs, hregs=options.hregs_override or hregs)
 
 
-def _schedule(
-    options: Published,
-    plan: RegisterPlan,
-    phases: Phases | Callable[[Step], Phases],
-    coordinates: OnePair | Preset,
-    sync: Callable[[int, Step], bool],
-    unroll: int = 1,
-) -> Schedule:
-    """Everything but split-A: products by k, then row, then column."""
-    return Schedule(
-        tile=Tile(ROWS, options.ncols, options.threads, options.swap_grid),
-        plan=ends(plan),
-        phases=phases,
-        coordinates=coordinates,
-        epilogue=epilogue(options),
-        order="kk_row_col",
-        scalar_first=True,
-        sync=(lambda products, step: False) if options.strip_mad_sy else sync,
-        waits="written",
-        unroll=unroll,
-    )
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    m: int
+    n: int
+    k: int
+
+
+def _nothing(products: int, step: Step) -> bool:
+    return False
+
+
+def _arguments(options: Published, groups: tuple[int, int, int]) -> tuple[Argument, ...]:
+    """A and B as the whole K has them, and C as the store leaves it."""
+    a, b, c = matmul.arguments(options, POINTER)
+    if options.image_store:
+        return (replace(c, shape=(options.m, options.n // 4, 4), image=True, pointer=0), a, b)
+    if options.thread_store:
+        fibers = groups[0] * groups[1] * options.threads
+        return (a, b, replace(c, shape=(fibers, ROWS, 4 * options.ncols)))
+    return (a, b, c)
 
 
 def _samples_only(schedule: Schedule) -> Callable[[Step], Phases]:
@@ -131,138 +148,80 @@ def _split(name: str, options: Published) -> Form:
     return split(name, options), declared(options)
 
 
-def _serial(name: str, options: Published) -> Form:
-    """All rows, then one column after the other through the same four texels; a (sy) a column."""
-    plan = _texels(RegisterPlan(), a=0, b=(8,)).place("acc", "hr16.x", 4 * ROWS * options.ncols)
-    places = {"pair": ("r4.y", 2), "ky": ("r6.y", 1), "k4": ("r6.z", 1), "row": ("r7.x", 1)}
-    plan = placed(plan, {**places, "col": ("r7.y", 1), "next": ("r0.x", 1)})
-    coordinates = OnePair(
-        options.a_coord_delay, options.b_coord_delay, skip=skipped(options), add_rows=True, delay_all=True
+_FORMS: Mapping[int, Mapping[str, Callable[[str, Published], Form]]] = {
+    1: {
+        "donor_store": eight_forms.donor,
+        "pipeline": eight_forms.pipeline,
+        "pipeline4": eight_forms.pipeline,
+        "serial": eight_forms.serial,
+        "preload": eight_forms.preload,
+    },
+    2: {
+        "donor_store": eight_forms.donor,
+        "serial": eight_forms.serial,
+        "preload": eight_forms.preload,
+        "experimental_twopass": eight_forms.twopass,
+        "pipeline": eight_forms.pipeline,
+        "pipeline4": eight_forms.pipeline,
+        "batch2": eight_forms.pipeline,
+        "persistent": persistent,
+        "split_a": _split,
+    },
+    3: {"serial": eight_forms.serial, "preload": eight_forms.preload},
+    4: {"donor_store": eight_forms.serial, "serial": eight_forms.serial, "split_a": _split},
+}
+"""What each number of vec4 columns has; with 4 of them a preload needs more than 48 half vec4."""
+
+
+def _cut(options: Published, arrays: Arrays) -> tuple[_Shape, Arrays]:
+    """The k that are multiplied as a problem of its own."""
+    a, b = matmul.matrices(options, arrays)
+    part = slice(4 * options.k_start, 4 * (options.k_start + options.steps))
+    shape = _Shape(options.m, options.n, part.stop - part.start)
+    return shape, matmul.images(shape, a[:, part], b[part])
+
+
+def _shaped(options: Published, c: NDArray[Any]) -> NDArray[Any]:
+    if options.image_store:
+        return c.reshape(options.m, options.n // 4, 4)
+    return (
+        by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_grid))
+        if options.thread_store
+        else c
     )
-    phases: list[Load | Multiply] = [Load("A", _ROWS)]
-    for col in range(options.ncols):
-        phases += [Load("B", (col,)), Multiply(_ROWS, (col,))]
-    schedule = _schedule(options, plan, tuple(phases), coordinates, lambda products, step: True)
-    hregs = 16 + 8 * options.ncols
-    if options.donor_store:
-        return schedule, (15, hregs)
-    return schedule, (8 if options.profile else 12, hregs)
 
 
-def _donor(name: str, options: Published) -> Form:
-    """The compiler's loop: a preset pair a sample, everything sampled, then multiplied."""
-    cols = tuple(range(options.ncols))
-    if options.ncols == 1:
-        plan = _texels(RegisterPlan(), a=0, b=(8,)).place("acc", "hr16.x", 4 * ROWS)
-        plan, footprint, ahead = _preset(plan, ("first",)), (12, 24), 3
-    else:
-        plan = _texels(RegisterPlan(), a=0, b=(8, 12)).place("acc", "hr16.x", 8 * ROWS)
-        plan = placed(plan, {"a_pairs": ("r7.w", 16), "ky": ("r15.w", 1), "k4": ("r16.w", 1)})
-        plan = placed(plan, {"row": ("r24.x", 1), "col": ("r24.y", 1)})
-        plan = _pairs(plan, ("wide-first", "wide-second")).place("next", "r8.y", 1, over=("a_pairs",))
-        footprint, ahead = (28, 32), 0
-    phases = (Load("A", _ROWS), Load("B", cols), Multiply(_ROWS, cols))
-    coordinates = Preset(options.a_coord_delay, options.b_coord_delay, ahead, skipped(options))
-    return _schedule(options, plan, phases, coordinates, _first), footprint
+def _oracle(options: Published, arrays: Arrays) -> Arrays:
+    """``A @ B`` over the k that are multiplied, in float64, as the store lays it out."""
+    return {"C": _shaped(options, matmul.product(*_cut(options, arrays))["C"])}
 
 
-def _twopass(name: str, options: Published) -> Form:
-    """Both columns with the registers of the compiler's one; a second set of preset pairs above."""
-    plan = _texels(RegisterPlan(), a=0, b=(8, 12)).place("acc", "hr16.x", 8 * ROWS)
-    phases = (Load("A", _ROWS), Load("B", (0, 1)), Multiply(_ROWS, (0, 1)))
-    coordinates = Preset(options.a_coord_delay, options.b_coord_delay, skip=skipped(options))
-    return _schedule(options, _preset(plan, ("first", "second")), phases, coordinates, _first), (15, 32)
-
-
-def _pipeline(name: str, options: Published) -> Form:
-    """Two sets of texels over 2 or 4 K steps; the next set is sampled before the products of this one."""
-    if options.ncols == 1:
-        plan = _texels(_texels(RegisterPlan(), a=0, b=(8,)), a=12, b=(20,), bank=1)
-        plan = _preset(plan.place("acc", "hr24.x", 4 * ROWS), ("first",))
-    else:
-        plan = _texels(_texels(RegisterPlan(), a=0, b=(8, 12)), a=32, b=(40, 44), bank=1)
-        plan = _preset(plan.place("acc", "hr16.x", 8 * ROWS), ("first", "second"))
-    cols = tuple(range(options.ncols))
-    sync = _first_set if options.no_next_sy or options.batch2 else _first
-    coordinates = Preset(options.a_coord_delay, options.b_coord_delay, skip=skipped(options))
-    schedule = _schedule(
-        options,
-        plan,
-        lambda step: _two_sets(cols, step),
-        coordinates,
-        sync,
-        unroll=4 if options.pipeline4 else 2,
-    )
-    return schedule, (12, 32) if options.ncols == 1 else (15, 48)
-
-
-def _two_sets(cols: tuple[int, ...], step: Step) -> Phases:
-    bank = step.index % 2
-    phases: list[Load | Multiply] = []
-    if step.index == 0:
-        phases += [Load("A", _ROWS), Load("B", cols)]
-    if step.index < step.count - 1:
-        other = 1 - bank
-        phases += [Load("A", _ROWS, ahead=1, bank=other), Load("B", cols, ahead=1, bank=other)]
-    return (*phases, Multiply(_ROWS, cols, bank=bank))
-
-
-def _persistent(name: str, options: Published) -> Form:
-    """The published schedule that is right: ours without samples ahead, and two more registers declared."""
-    ours = gemm_8xn_fp16.Options(
-        options.m, options.n, options.k, options.threads, 1, "none", options.swap_grid
-    )
-    store = NoStore() if options.no_store else RowMajor()
-    return replace(gemm_8xn_fp16.schedule(ours, options.ncols), epilogue=store), (10, 28)
-
-
-def _first(products: int, step: Step) -> bool:
-    return products == 0
-
-
-def _first_set(products: int, step: Step) -> bool:
-    """Only the first of the two sets; what was sampled before it has arrived with it."""
-    return products == 0 and step.index % 2 == 0
-
-
-def _texels(plan: RegisterPlan, a: int, b: tuple[int, ...], bank: int = 0) -> RegisterPlan:
-    for row in range(ROWS):
-        plan = plan.place(Schedule.texels("a", row, bank), f"hr{a + row}.x", 4)
-    for col, at in enumerate(b):
-        plan = plan.place(Schedule.texels("b", col, bank), f"hr{at}.x", 16)
-    return plan
-
-
-def _preset(plan: RegisterPlan, columns: tuple[str, ...]) -> RegisterPlan:
-    """Where the compiler's kernel of one column has its state."""
-    places = {"a_pairs": ("r4.w", 16), "ky": ("r10.w", 1), "k4": ("r11.x", 1), "row": ("r11.z", 1)}
-    plan = placed(plan, {**places, "col": ("r11.w", 1), "next": ("r0.x", 1)})
-    return _pairs(plan, columns)
-
-
-def _pairs(plan: RegisterPlan, columns: tuple[str, ...]) -> RegisterPlan:
-    for col, name in enumerate(columns):
-        for kk, at in enumerate(_PAIRS[name]):
-            plan = plan.place(f"b{col}.pair{kk}", at, 2)
-    return plan
+def _tolerance(options: Published, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
+    """:func:`~pytest_qcom.kernels.matmul.half_bound` over the k that are multiplied."""
+    return {"C": _shaped(options, matmul.half_bound(*_cut(options, arrays))["C"])}
 
 
 def _kernel(
-    ncols: int, options: type[Any], build: Callable[[Published], Build], cases: tuple[Case, ...]
+    ncols: int,
+    options: type[Any],
+    build: Callable[[Published], Build],
+    cases: tuple[Case, ...],
+    waited: bool = False,
 ) -> Kernel:
+    tile, end = f"8x{4 * ncols}", "in the published orders, with every wait" if waited else "as published"
     return Kernel(
-        name=f"gemm_8x{4 * ncols}_fp16_published",
-        summary=f"FP16 GEMM of 8 rows by {4 * ncols} columns a fiber, as published",
+        name=f"gemm_{tile}_fp16_{'waited' if waited else 'published'}",
+        summary=f"FP16 GEMM of 8 rows by {4 * ncols} columns a fiber, {end}",
         options=options,
         build=build,
         inputs=matmul.random,
-        oracle=matmul.product,
-        tolerance=matmul.half_bound,
+        oracle=_oracle,
+        tolerance=_tolerance,
         patterns=matmul.HALF_PATTERNS,
         unit="GFLOPS",
         cases=cases,
-        claim="as-published",
-        family=f"gemm_8x{4 * ncols}_fp16",
+        claim="correct" if waited else "as-published",
+        family="" if waited else f"gemm_{tile}_fp16",
         source=_NOTES,
     )
 
@@ -278,6 +237,60 @@ _BEST = (
 )
 _TIGHT = f"{_BEST} add256-store-mode=tight"
 _FOUR = "split-a split-k-unroll=4 b-coord-delay=3 donor8-add256-store"
+
+_SMALL = "m=32 n=512 k=48 a-coord-delay=-1 b-coord-delay=-1"
+_SPLIT, _AHEAD = "split-a split-k-unroll=2", "split-a split-k-unroll=4 split-prefetch-next-b"
+_WAITED = {
+    "donor": "donor-store",
+    "serial": "serial donor4-store alu-order=row_col_kk",
+    "twopass": "experimental-twopass overlap-b1",
+    "preload": "preload",
+    "pipeline": "pipeline no-next-sy",
+    "pipeline4": "pipeline4 threads=64",
+    "batch2": "batch2 row-sync",
+    "split": "split-a donor8-add256-store add256-direct-sources",
+    "part-of-k": f"{_SPLIT} k-start=3 k-count=6",
+    "fast": f"{_SPLIT} split-fast-coords split-hoist-b0-coord split-low-a swap-grid n=1024",
+    "grouped": f"{_SPLIT} grouped-b split-high-a split-add-a-rows",
+    "grouped-cols": f"{_SPLIT} grouped-b-cols split-mid-acc",
+    "pairs": f"{_SPLIT} split-pair-b-coords split-unroll-gap=2",
+    "inline": f"{_SPLIT} split-inline-b-wait split-base-b-y",
+    "buffer-a": f"{_AHEAD} split-buffer-a split-high-a",
+    "preload-a8": f"{_AHEAD} split-preload-a8 split-low-a",
+    "next-a": f"{_AHEAD} split-prefetch-next-a split-stream-next-b1",
+    "next-a-first": f"{_AHEAD} split-prefetch-next-a split-next-a-first split-interleave-next-b",
+    "loop-b": f"{_AHEAD} split-prefetch-loop-b split-stream-next-b0",
+    "stream-b1": f"{_SPLIT} stream-b1 split-separate-coords",
+    "interleave-a4": f"{_SPLIT} stream-b1 split-interleave-a4 split-separate-coords",
+    "reuse-b": f"{_SPLIT} split-reuse-b image-store",
+    "row-stream": f"{_SPLIT} split-row-stream",
+    "phase-stream": f"{_SPLIT} split-phase-stream split-low-pairs",
+    "stream-b-a8": f"{_SPLIT} split-stream-b-a8 split-high-a split-low-pairs",
+    "one-sync-tile": f"{_SPLIT} split-one-sync-tile split-separate-coords split-triple-coords "
+    "split-dual-a-coords",
+    "high-inputs": f"{_SPLIT} split-high-inputs",
+    "high-coord": f"{_SPLIT} split-single-high-coord split-serial-safe-coords",
+    "low-pairs": f"{_SPLIT} split-low-pairs split-high-pair-b split-fast-coords",
+    "low-pairs-high-a": f"{_SPLIT} split-low-pairs split-high-a",
+    "low-stable": f"{_SPLIT} split-low-stable-coords split-mid-acc",
+    "safe": f"{_AHEAD} split-safe-coords split-sampler-source-sync split-source-hold-delay=0",
+    "thread-store": "split-a thread-store n=1024 m=64",
+    "persistent": "persistent k-start=2",
+    "pipeline-b": "persistent pipeline-b b-reuse-gap=1",
+    "double-b": "persistent double-b",
+    "rotate-b": "persistent rotate-b k-count=10",
+    "pipeline-a": "persistent pipeline-a image-store",
+    "dual-a-tile": "persistent dual-a-tile",
+    "stagger-b": "persistent stagger-b stagger-rows=1",
+    "lagged-a4": "persistent lagged-a4",
+    "stream-a4": "persistent stream-a4-gap=0",
+    "masked-a4": "persistent masked-prefetch-a4",
+    "one-sync": "persistent one-sync",
+    "dynamic-a4": "persistent dynamic-a4-dual k-start=1",
+    "dynamic-b": "persistent dynamic-a4-dual dynamic-b-prefetch dynamic-b-rows=2",
+    "rotate-low": "persistent rotate-low-banks k-count=7",
+    "rotate-low-plain": "persistent rotate-low-banks rotate-no-prefetch k-count=7",
+}
 
 KERNELS = (
     _kernel(
@@ -324,6 +337,19 @@ KERNELS = (
                 "persistent": "persistent",
             }
         ),
+    ),
+    _kernel(
+        2,
+        Published,
+        build_waited,
+        _cases({name: f"{_SMALL} {config}" for name, config in _WAITED.items()}),
+        waited=True,
+    ),
+    _kernel(
+        3,
+        Published8x12,
+        build_8x12,
+        _cases({"serial": "m=32 n=384 k=16 serial", "preload": "m=32 n=384 k=16 preload"}),
     ),
     _kernel(
         4,
