@@ -53,9 +53,25 @@ def compiled(program: Program, sink: UOp, name: str = "") -> Program:
         GraphError: the graph's programs are the vendor's compiler's.
     """
     from tinygrad.codegen import to_program
-    from tinygrad.helpers import Context, Target
-    from tinygrad.renderer.nir import IR3Renderer
+    from tinygrad.helpers import Context
     from tinygrad.uop.ops import Ops, ProgramInfo, UOp
+
+    made_for = renderer(program)
+    sink = sink.replace(arg=replace(sink.arg, name=name or sink.arg.name, estimates=None), tag=1)
+    info = ProgramInfo.from_sink(sink, made_for.target)
+    with Context(IMAGE=int("IMAGE" in made_for.target.arch), NOOPT=1):
+        made = to_program(UOp(Ops.PROGRAM, src=(sink,), arg=info), made_for)
+    return reading.program(nodes.described(made))
+
+
+def renderer(program: Program) -> Any:
+    """Mesa's compiler for the chip of a program.
+
+    Raises:
+        GraphError: the graph's programs are the vendor's compiler's.
+    """
+    from tinygrad.helpers import Target
+    from tinygrad.renderer.nir import IR3Renderer
 
     if program.renderer != "IR3":
         raise GraphError(
@@ -63,12 +79,7 @@ def compiled(program: Program, sink: UOp, name: str = "") -> Program:
             "runs on the device only; capture the graph with DEV=QCOM:IR3"
         )
     target = nodes.argument(program.node).fields["target"].fields
-    renderer = IR3Renderer(Target(target["device"], target["renderer"], target["arch"]))
-    sink = sink.replace(arg=replace(sink.arg, name=name or sink.arg.name, estimates=None), tag=1)
-    info = ProgramInfo.from_sink(sink, renderer.target)
-    with Context(IMAGE=int("IMAGE" in target["arch"]), NOOPT=1):
-        made = to_program(UOp(Ops.PROGRAM, src=(sink,), arg=info), renderer)
-    return reading.program(nodes.described(made))
+    return IR3Renderer(Target(target["device"], target["renderer"], target["arch"]))
 
 
 def transformed(sink: UOp, change: Callable[[UOp, tuple[UOp, ...]], UOp | None]) -> UOp:

@@ -29,7 +29,7 @@ def _lines(captured: Captured) -> Iterator[str]:
     yield ""
     yield f"Made from {len(PATCHES)} declarations, in the order in which a pipeline applies them. Each is"
     yield "checked by running the graph before and after it on the same random inputs; results may move"
-    yield "by the given share of their largest magnitude. `qcom graph patch FILE --patch NAME --check --output FILE`"
+    yield "by the given share of their largest magnitude. `qcom graph patch FILE --patch NAME --check`"
     yield "applies one and prints what it does to the time."
     yield ""
     yield "# Models that they are checked on"

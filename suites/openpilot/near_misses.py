@@ -53,6 +53,9 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "fast-gelu": (("attention", as_it_is), ("vision-mlp", after("fast-gelu"))),  # a softmax; no exponential
     "blocked-forward": (("attention", after("blocked-forward")), ("stem", after("native-fp16"))),
     "native-fp16": (("attention", after("native-fp16")), ("stem", after("blocked-forward"))),
+    "replace-up4x16": (("attention", as_it_is), ("vision-mlp", after("replace-up4x16"))),  # 64 columns
+    "large-fp16": (("attention", as_it_is), ("vision-mlp", after("large-fp16"))),
+    "quant-forward": (("attention", as_it_is), ("vision-mlp", after("quant-forward"))),
     "geometry": (("heads", as_it_is), ("stem", as_it_is)),  # they exchange values; no multiple divides
     "inverse-full-rpt": (("attention", as_it_is),),
     "dedupe-head": (("heads", lambda graph: with_other_weights(once(graph))),),

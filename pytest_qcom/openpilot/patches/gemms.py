@@ -1,0 +1,214 @@
+"""Patches that put hand kernels in the place of compiled products; weights are laid out anew for them.
+
+The sums go to memory of their own, and what the product's program did with them is compiled as a program
+that reads them from there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_qcom.errors import GraphError, KernelError
+from pytest_qcom.kernels import integer
+from pytest_qcom.kernels import registry as kernels
+from pytest_qcom.kernels.kernel import Build
+from pytest_qcom.openpilot import inserted, products
+from pytest_qcom.openpilot.graph import Call, Graph, Kind, Program, View, weight
+from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site, Tolerance
+from pytest_qcom.openpilot.products import Product
+
+Options = Callable[[Product], dict[str, Any]]
+"""Options of a kernel for a product. Raises KernelError where there are none."""
+_LANES = 4
+_PITCH = 64  # bytes to a multiple of which rows of an image lie apart
+
+
+def _against(call: Call, product: Product, sums: str) -> str:
+    """Why a hand kernel cannot read a product's arguments as they lie; empty if it can."""
+    assert call.program is not None
+    left, right = call.views[product.left], call.views[product.right]
+    if right.memory.kind is not Kind.WEIGHT or right.dtype != "float16":
+        return "its right argument is no weight in halves, which could be laid out anew"
+    if call.program.parameters[product.left].dtype != "float16":
+        return "its left argument is not in halves"
+    if left.start % _PITCH or product.left_start or 2 * product.left_stride % _PITCH:
+        return "its left rows do not start where those of an image do"
+    try:
+        inserted.epilogue(call.program, product, sums)
+    except GraphError as error:
+        return str(error)
+    return ""
+
+
+def _build(kernel: str, product: Product, options: Options) -> Build:
+    """The kernel for a product, in waves of 64 fibers: tinygrad launches no others, and it is right so."""
+    declared = kernels.find(kernel)
+    shape = {"m": product.m, "n": product.n, "k": product.k}
+    build = declared.build(declared.configure({**shape, **options(product)}))
+    return replace(build, thread128=False)
+
+
+def _find(graph: Graph, kernel: str, options: Options, sums: str) -> Findings:
+    sites, refusals = [], []
+    for number, call in enumerate(graph.calls):
+        found = products.product(call)
+        if isinstance(found, str):
+            continue
+        reason = _against(call, found, sums)
+        try:
+            _build(kernel, found, options)
+        except KernelError as error:
+            reason = str(error)
+        if reason:
+            refusals.append(Refusal(number, reason))
+        else:
+            sites.append(Site((number,), {"m": found.m, "n": found.n, "k": found.k}))
+    return tuple(sites), tuple(refusals)
+
+
+def _left(call: Call, product: Product) -> tuple[View, tuple[int, ...]]:
+    """The left argument, and its shape as an image."""
+    return call.views[product.left], (product.m, product.left_stride // _LANES, _LANES)
+
+
+def _finish(call: Call, product: Product, sums: View) -> Call:
+    """The epilogue of a product whose sums are in an image."""
+    assert call.program is not None
+    program, others = inserted.epilogue(call.program, product, sums.dtype)
+    views = (call.views[product.out], sums, *(call.views[slot] for slot in others))
+    return Call(program, views, call.batch)
+
+
+def _with_halves(graph: Graph, site: Site, kernel: str, options: Options) -> Edit:
+    """The product by a kernel of half images A and B that stores halves."""
+    (number,) = site.calls
+    call = graph.calls[number]
+    product = products.product(call)
+    assert isinstance(product, Product)
+    right = weight(product.matrix(call).reshape(product.k, product.n // _LANES, _LANES))
+    sums = View.of(inserted.sums_memory(product, "float16"))
+    left, shape = _left(call, product)
+    views = {"A": left, "B": View.of(right), "C": sums}
+    launch = inserted.hand(call, kernel, _build(kernel, product, options), views, {"A": shape})
+    return Edit(calls={number: (launch, _finish(call, product, sums))})
+
+
+def _columns(product: Product) -> dict[str, Any]:
+    """As many vec4 columns a fiber as divide the product's."""
+    for ncols in (4, 3, 2):
+        if product.n % (128 * ncols) == 0:
+            return {"ncols": ncols}
+    return {"ncols": 1}
+
+
+def _large(product: Product) -> dict[str, Any]:
+    if product.m < _LARGE:
+        raise KernelError(f"its {product.m} rows are fewer than {_LARGE}, for which smaller tiles do")
+    return {}
+
+
+_LARGE = 128
+
+
+# Bytes
+
+
+@functools.lru_cache(maxsize=64)
+def _quantize(program: Program, m: int, k: int, stride: int) -> inserted.Expressed:
+    """Rows of halves to words of four signed bytes, and what belongs to a row."""
+
+    def function(rows: Any) -> tuple[Any, Any]:
+        x = rows.reshape(m, stride)[:, :k].cast("float32")
+        largest = x.abs().max(axis=1, keepdim=True)
+        scale = (largest == 0).where(1.0, largest / integer.LIMIT)
+        value = (x / scale).round().clip(-integer.LIMIT, integer.LIMIT).cast("int32").contiguous()
+        lanes = (value & 0xFF).cast("uint32").reshape(m, k // 4, 4)
+        packed = (
+            lanes[..., 0] + lanes[..., 1] * (1 << 8) + lanes[..., 2] * (1 << 16) + lanes[..., 3] * (1 << 24)
+        )
+        width = 4 * -(-k // 64) * 4
+        bias = (value.sum(axis=1, keepdim=True) * integer.BIAS).bitcast("uint32")
+        facts = scale.bitcast("uint32").cat(bias, dim=1)
+        return packed.pad(((0, 0), (0, width - k // 4))), facts.pad(((0, 0), (0, 14)))
+
+    return inserted.expressed(program, function, [((m * stride,), "float16")])
+
+
+def _with_bytes(graph: Graph, site: Site) -> Edit:
+    """The product of quantized rows and weights, by ``gemm_dp4_scaled``."""
+    (number,) = site.calls
+    call = graph.calls[number]
+    product = products.product(call)
+    assert isinstance(product, Product) and call.program is not None
+    left, _ = _left(call, product)
+    quantize = _quantize(call.program, product.m, product.k, product.left_stride)
+    before, (words, rows) = quantize.inserted(call, [left])
+    scaled, scale = integer.quantized(product.matrix(call), axis=0)
+    sums = View.of(inserted.sums_memory(product, "float32"))
+    views = {
+        "A": words,
+        "B": View.of(weight(_bytes(scaled + integer.BIAS, product))),
+        "rows": rows,
+        "columns": View.of(weight(scale.reshape(1, -1, _LANES))),
+        "C": sums,
+    }
+    build = _build(_BYTES, product, lambda _: {})
+    launch = inserted.hand(call, _BYTES, build, views, {})
+    return Edit(calls={number: (*before, launch, _finish(call, product, sums))})
+
+
+_BYTES = "gemm_dp4_scaled"
+
+
+def _bytes(matrix: NDArray[Any], product: Product) -> NDArray[Any]:
+    """Unsigned bytes as words of four k, (k / 4, n / 4, 4)."""
+    columns = matrix.astype(np.uint8).reshape(product.k // 4, 4, product.n).transpose(0, 2, 1)
+    return np.ascontiguousarray(columns).view("<u4").reshape(product.k // 4, product.n // _LANES, _LANES)
+
+
+def _patches() -> Iterator[Patch]:
+    for name, kernel, options, summary, models, source in (
+        (
+            "replace-up4x16",
+            "gemm_4xn_fp16",
+            _columns,
+            "products become the hand kernel of four rows by one to four vec4 columns, in halves",
+            ("vision-mlp",),
+            "the widest projections of a transformer are most of its work",
+        ),
+        (
+            "large-fp16",
+            "gemm_8x8_fp16",
+            _large,
+            f"products of {_LARGE} rows and more become the hand kernel of eight rows by two vec4 columns",
+            ("vision-mlp",),
+            "a larger tile samples less for each product, once there are workgroups enough",
+        ),
+    ):
+        yield Patch(
+            name=name,
+            summary=summary,
+            find=functools.partial(_find, kernel=kernel, options=options, sums="float16"),
+            rewrite=functools.partial(_with_halves, kernel=kernel, options=options),
+            models=models,
+            tolerance=Tolerance(5e-2, "sums are halves: some hundred additions of 2^-11 each"),
+            source=source,
+        )
+    yield Patch(
+        name="quant-forward",
+        summary="products become products of bytes: rows are quantized as they come, weights once",
+        find=functools.partial(_find, kernel=_BYTES, options=lambda _: {}, sums="float32"),
+        rewrite=_with_bytes,
+        models=("vision-mlp",),
+        tolerance=Tolerance(5e-2, "activations and weights are rounded to 255 steps of their largest value"),
+        source="four products of bytes in one instruction",
+    )
+
+
+PATCHES = tuple(_patches())
