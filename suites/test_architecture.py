@@ -36,7 +36,8 @@ ARROWS: dict[str, set[str]] = {
     "timings": {"analysis", "kernels", "measurements"},
     "calibration": {"analysis", "timings"},
     "prediction": {"analysis", "chip", "isa", "kernels", "targets", "timings"},
-    "verdicts": {"analysis", "conformance", "devices", "kernels"},
+    "linting": {"analysis", "kernels", "timings"},
+    "verdicts": {"analysis", "conformance", "devices", "kernels", "linting"},
     "fidelity": {"analysis", "calibration", "chip", "timings"},
     "report": {"analysis", "baselines", "fidelity"},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ class Context:
         timing: where they lie for waits and distances: the same, unless Mesa's view is asked for.
         as_mesa: whether it is.
         order: the reachable nodes in program order.
+        issue: slots from the start of the program to each instruction, and to behind the last one.
     """
 
     program: Program
@@ -32,6 +34,7 @@ class Context:
     timing: Storage
     as_mesa: bool
     order: tuple[int, ...]
+    issue: tuple[int, ...]
 
     def site(self, index: int) -> Site:
         """An instruction as a finding names it."""
@@ -62,3 +65,24 @@ class Context:
                     seen.add(earlier)
                     queue.append(earlier)
         return None
+
+    def between(self, producer: int, index: int) -> int:
+        """Issue slots strictly between two instructions, on the shortest path between them."""
+        graph, issue = self.graph, self.issue
+        node = graph.nodes[graph.node_of[index]]
+        if node.start <= producer < index:
+            return issue[index] - issue[producer + 1]
+        paths = [(issue[index] - issue[node.start], other) for other in node.predecessors]
+        heapq.heapify(paths)
+        seen: set[int] = set()
+        while paths:
+            slots, position = heapq.heappop(paths)
+            node = graph.nodes[position]
+            if node.start <= producer < node.stop:
+                return slots + issue[node.stop] - issue[producer + 1]
+            if position not in seen:
+                seen.add(position)
+                slots += issue[node.stop] - issue[node.start]
+                for other in node.predecessors:
+                    heapq.heappush(paths, (slots, other))
+        return 0

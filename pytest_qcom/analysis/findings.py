@@ -107,6 +107,32 @@ BRANCH_RANGE = Rule(
     "a branch stays within the program",
     "Mesa, ir3-cat0.xml: the offset counts instructions from the branch",
 )
+AFTER_END = Rule(
+    "after-end",
+    "stores and branches stand where they are reached, not behind end",
+    "control-flow graph; Mesa, ir3-cat0.xml: end stops the wave",
+)
+IMMEDIATE_WIDTH = Rule(
+    "immediate-width",
+    "an immediate fits its field and the type as which it is read",
+    "Mesa, ir3-cat0.xml to ir3-cat6.xml",
+)
+ILLEGAL_OPERAND = Rule(
+    "illegal-operand",
+    "operands are of a kind and in a place that the instruction can read",
+    "Mesa, ir3.c ir3_valid_flags",
+)
+WORKGROUP_WAVES = Rule(
+    "workgroup-waves",
+    "the waves of a workgroup fit the register file together",
+    "Mesa, ir3_get_reg_dependent_max_waves",
+)
+OUTSIDE_IMAGE = Rule(
+    "outside-image",
+    "coordinates lie within the image",
+    "Mesa, a6xx_isam_mode: a texel outside is that of the zero border",
+    Severity.WARNING,
+)
 MISSING_END = Rule("missing-end", "every path reaches end", "Mesa, ir3.c ir3_collect_info")
 UNREACHABLE = Rule("unreachable", "every instruction can be reached", "control-flow graph", Severity.WARNING)
 DIVERGENT_BARRIER = Rule(
@@ -135,12 +161,21 @@ RULES: tuple[Rule, ...] = (
     REGISTER_BUDGET,
     UNINITIALIZED,
     ALIAS,
+    WORKGROUP_WAVES,
+    IMMEDIATE_WIDTH,
+    ILLEGAL_OPERAND,
+    OUTSIDE_IMAGE,
     BRANCH_RANGE,
+    AFTER_END,
     MISSING_END,
     UNREACHABLE,
     DIVERGENT_BARRIER,
     MISSING_JOIN,
 )
+
+
+AWAITED = (MISSING_SY, MISSING_SS, OVERWRITE_SY, OVERWRITE_SS)
+"""Rules about results that come when they come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +198,9 @@ class Finding:
         register: the register concerned, by name; empty where none is.
         consumer: the instruction that goes wrong.
         producer: the instruction that it should have waited for, where there is one.
-        available: issue slots between the two, ``None`` where slots do not count.
-        needed: issue slots that the hardware needs.
+        available: issue slots between the two, ``None`` where they do not count.
+        needed: issue slots that the hardware needs; of a result that a flag awaits, the fewest cycles that it
+            takes: cached, one component, one wave.
         effect: what the hardware would do.
         fix: the smallest change that mends it.
     """
@@ -180,9 +216,12 @@ class Finding:
 
     def __str__(self) -> str:
         cause = f" of {self.producer}" if self.producer else ""
-        slots = "" if self.needed is None else f", {self.available} slots apart, {self.needed} needed"
+        slots = "" if self.needed is None else f", {self.available} slots apart, {self._need()} needed"
         register = f" {self.register}" if self.register else ""
         return f"{self.rule.name}{register} at {self.consumer}{cause}{slots}: {self.effect}; fix: {self.fix}"
+
+    def _need(self) -> str:
+        return f"{self.needed} or more" if self.rule in AWAITED else str(self.needed)
 
     def facts(self) -> dict[str, Any]:
         """The same as plain data for JSON."""
@@ -243,6 +282,7 @@ def to_sarif(findings: Sequence[Finding], artifact: str) -> str:
             "message": {"text": str(finding)},
             "locations": [location(finding.consumer)],
             "relatedLocations": [location(finding.producer)] if finding.producer else [],
+            "properties": finding.facts(),
         }
         for finding in findings
     ]

@@ -9,18 +9,23 @@ Not modelled: which element a relative access (``r<a0.x + n>``) touches; hazards
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from pytest_qcom.analysis import findings
 from pytest_qcom.analysis.context import Context
+from pytest_qcom.analysis.coordinates import Extent, coordinates
 from pytest_qcom.analysis.definitions import aliases, budget, footprint, uninitialized
 from pytest_qcom.analysis.distances import distances
 from pytest_qcom.analysis.divergence import divergence
 from pytest_qcom.analysis.findings import Finding, Site, errors, to_json, to_sarif
-from pytest_qcom.analysis.graph import Graph, build, escaping
+from pytest_qcom.analysis.graph import build, escaping
+from pytest_qcom.analysis.limits import after_end, operands, workgroup
 from pytest_qcom.analysis.steps import steps
 from pytest_qcom.analysis.storage import SHARED, Storage
+from pytest_qcom.analysis.trace import Steering
 from pytest_qcom.analysis.waits import waits
 from pytest_qcom.errors import HazardError
 from pytest_qcom.isa.program import Program
@@ -71,6 +76,9 @@ def lint(
     thread128: bool = False,
     inputs: Collection[Reg] | None = None,
     as_mesa: bool = False,
+    launch: Steering | None = None,
+    textures: Sequence[Extent] = (),
+    images: Sequence[Extent] = (),
 ) -> tuple[Finding, ...]:
     """All hazards of a program, in program order.
 
@@ -82,6 +90,8 @@ def lint(
         as_mesa: take waits and distances as Mesa's legalizer does: between half and full registers of one
             number even in split mode, and without credit for the time that a flag waits. The hardware does
             not need that; it is there to compare with Mesa.
+        launch: sizes, constants and where ids stand, as far as that is known: for what a workgroup needs and,
+            with the width and height of ``textures`` and ``images``, for coordinates outside of them.
     """
     broken = _structure(program)
     if broken:
@@ -90,13 +100,14 @@ def lint(
     storage = Storage(merged)
     timing = Storage(merged or as_mesa)
     order = tuple(position for position, live in enumerate(graph.reachable) if live)
-    context = Context(
-        program, graph, steps(program, storage, timing, as_mesa), storage, timing, as_mesa, order
-    )
+    issue = tuple(accumulate((1 + instr.rpt + instr.nop for instr in program.instrs), initial=0))
+    made = steps(program, storage, timing, as_mesa)
+    context = Context(program, graph, made, storage, timing, as_mesa, order, issue)
     filled = storage.mask(DEFAULT_INPUTS if inputs is None else inputs) | SHARED
     found = [
         *budget(context, fregs, hregs, thread128),
-        *_paths(program, graph),
+        *_paths(context),
+        *operands(context),
         *distances(context),
         *waits(context),
         *footprint(context, fregs, hregs),
@@ -104,6 +115,9 @@ def lint(
         *aliases(context),
         *divergence(context, filled),
     ]
+    if launch is not None:
+        found += workgroup(context, fregs, hregs, thread128, math.prod(launch.local_size))
+        found += coordinates(context, launch, textures, images)
     return tuple(sorted(found, key=lambda finding: finding.consumer.index))
 
 
@@ -151,8 +165,9 @@ def _structure(program: Program) -> list[Finding]:
     ]
 
 
-def _paths(program: Program, graph: Graph) -> list[Finding]:
+def _paths(context: Context) -> list[Finding]:
     """Paths that never end and code that never runs."""
+    program, graph = context.program, context.graph
     found = [
         _plain(
             findings.MISSING_END,
@@ -162,6 +177,8 @@ def _paths(program: Program, graph: Graph) -> list[Finding]:
         )
         for position in graph.falls_off
     ]
+    lost, told = after_end(context)  # what follows is told with it
+    found += lost
     found += [
         _plain(
             findings.UNREACHABLE,
@@ -169,7 +186,7 @@ def _paths(program: Program, graph: Graph) -> list[Finding]:
             f"#{node.start} to #{node.stop - 1} never run",
             "remove them, or branch there",
         )
-        for node, live in zip(graph.nodes, graph.reachable, strict=True)
-        if not live
+        for position, (node, live) in enumerate(zip(graph.nodes, graph.reachable, strict=True))
+        if not live and position < told
     ]
     return found

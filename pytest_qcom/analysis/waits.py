@@ -144,6 +144,9 @@ def _result(context: Context, index: int, cells: int, sync: Sync) -> Finding:
         lambda other: other.result is sync and bool(other.wait_writes & subject),
         lambda other: other.sy if sync is Sync.SY else other.ss,
     )
+    available, needed = None, None
+    if producer is not None:
+        available, needed = context.between(producer, index), context.steps[producer].latency
     names = context.names(index, subject, written=not read, timing=True)
     rules: tuple[Rule, Rule] = (findings.MISSING_SY, findings.OVERWRITE_SY)
     if sync is Sync.SS:
@@ -156,8 +159,8 @@ def _result(context: Context, index: int, cells: int, sync: Sync) -> Finding:
         register=names,
         consumer=context.site(index),
         producer=None if producer is None else context.site(producer),
-        available=None,
-        needed=None,
+        available=available,
+        needed=needed or None,
         effect=effect,
         fix=_wait(context, index, sync.value),
     )

@@ -31,7 +31,7 @@ _PAGE = 0x1000
 _SVM_START, _SVM_END = 0x7_0000_0000, 0x8_0000_0000
 """Addresses that a process and the GPU share (msm kernel, ``KGSL_IOMMU_SVM_BASE64``)."""
 _SVM_STEP = 1 << 16
-_TRIES = 256
+_TRIES = (_SVM_END - _SVM_START) // _SVM_STEP  # the whole range: elsewhere, addresses are other numbers
 _MOST_BYTES = 1 << 36  # of one process; pages that nobody touches cost nothing
 _MOST_COMMANDS = 2000  # KGSL_MAX_NUMIBS is larger than any stream here has
 _FOREVER = 0xFFFFFFFF

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from pytest_qcom.errors import HazardError
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
+from pytest_qcom.timings import Launch
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,57 @@ class Case:
     """``bad`` breaks ``rule`` once, with the message ``said``; ``good`` differs by the fix."""
 
     rule: str
-    bad: str
+    bad: str | Program
     good: str
     said: str
     launch: dict[str, Any] = field(default_factory=dict)
     good_launch: dict[str, Any] | None = None
 
+
+def launched_as(local: tuple[int, int, int], groups: tuple[int, int, int] = (1, 1, 1)) -> Launch:
+    """A launch in THREAD64 mode with the ids where CL binaries have them."""
+    return Launch(local, groups, False, 12, 12, False, 0, 0, b"")
+
+
+def twice(text: str) -> Program:
+    """The program whose first instruction has its first source as its second too."""
+    first, *others = program(text).instrs
+    return Program((replace(first, srcs=first.srcs[:1] * 2), *others))
+
+
+def far(text: str) -> Program:
+    """The program whose second instruction has 1024 as its second source."""
+    before, instr, *others = program(text).instrs
+    wide = replace(instr, srcs=(instr.srcs[0], replace(instr.srcs[1], value=1024)))
+    return Program((before, wide, *others))
+
+
+def program(text: str | Program) -> Program:
+    return Assembler().parse(text).program() if isinstance(text, str) else text
+
+
+WALK = """
+    (rpt3)mov.f32f32 r2.x, (1.0)
+    mov.u32u32 r1.y, 0
+    mov.u32u32 r1.z, r51.w
+    (rpt2)nop
+    shl.b r1.x, r1.z, 6
+    (rpt2)nop
+    add.s r1.x, r1.x, r0.x
+    (rpt5)nop
+    loop:
+    (sy)nop
+    nop
+    stib.b.typed.2d.f32.4.imm r2.x, r1.x, 0
+    add.s r1.w, r1.y, 1
+    (rpt2)nop
+    cmps.s.lt p0.x, r1.w, {last}
+    (ss)nop
+    add.s r1.y, r1.y, 1
+    (rpt5)nop
+    br p0.x, #loop
+    end
+"""
 
 FOUR = "(rpt3)mov.f32f32 r1.x, (1.0)\n"
 
@@ -86,44 +132,47 @@ CASES = {
         "missing-sy",
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n(rpt5)nop\nadd.f r1.x, r2.y, r0.x\nend",
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n(rpt5)nop\n(sy)add.f r1.x, r2.y, r0.x\nend",
-        "missing-sy r2.y at #2 `add.f r1.x, r2.y, r0.x` of #0 `isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`: "
-        "reads r2.y from before the result; fix: (sy) on #2",
+        "missing-sy r2.y at #2 `add.f r1.x, r2.y, r0.x` of #0 `isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`, "
+        "6 slots apart, 51 or more needed: reads r2.y from before the result; fix: (sy) on #2",
     ),
     "result of a special function": Case(
         "missing-ss",
         "rcp r1.x, r0.x\nadd.f r2.x, r1.x, r0.y\nend",
         "rcp r1.x, r0.x\n(ss)add.f r2.x, r1.x, r0.y\nend",
-        "missing-ss r1.x at #1 `add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`: "
-        "reads r1.x from before the result; fix: (ss) on #1",
+        "missing-ss r1.x at #1 `add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`, "
+        "0 slots apart, 8 or more needed: reads r1.x from before the result; fix: (ss) on #1",
     ),
     "(sy) does not await special functions": Case(
         "missing-ss",
         "rcp r1.x, r0.x\n(sy)add.f r2.x, r1.x, r0.y\nend",
         "rcp r1.x, r0.x\n(ss)add.f r2.x, r1.x, r0.y\nend",
-        "missing-ss r1.x at #1 `(sy)add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`: "
-        "reads r1.x from before the result; fix: (ss) on #1",
+        "missing-ss r1.x at #1 `(sy)add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`, "
+        "0 slots apart, 8 or more needed: reads r1.x from before the result; fix: (ss) on #1",
     ),
     "a sample has no (ss)": Case(
         "missing-ss",
         "ldl.u32 r1.x, l[r0.x], 2\nisam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0\nend",
         "ldl.u32 r1.x, l[r0.x], 2\n(ss)nop\nisam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0\nend",
         "missing-ss r1.x, r1.y at #1 `isam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0` of #0 "
-        "`ldl.u32 r1.x, l[r0.x], 2`: reads r1.x, r1.y from before the result; fix: (ss)nop before #1",
+        "`ldl.u32 r1.x, l[r0.x], 2`, 0 slots apart, 10 or more needed: reads r1.x, r1.y from before the "
+        "result; fix: (ss)nop before #1",
     ),
     "late result over a newer value": Case(
         "overwrite-sy",
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\nmov.f32f32 r2.w, (1.0)\nend",
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n(sy)mov.f32f32 r2.w, (1.0)\nend",
         "overwrite-sy r2.w at #1 `mov.f32f32 r2.w, (1.000000)` of #0 "
-        "`isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`: writes r2.w, and the late result then overwrites it; "
+        "`isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`, 0 slots apart, 51 or more needed: writes r2.w, and the "
+        "late result then overwrites it; "
         "fix: (sy) on #1",
     ),
     "special function over a newer value": Case(
         "overwrite-ss",
         "rcp r1.x, r0.x\nmov.f32f32 r1.x, (1.0)\nend",
         "rcp r1.x, r0.x\n(ss)mov.f32f32 r1.x, (1.0)\nend",
-        "overwrite-ss r1.x at #1 `mov.f32f32 r1.x, (1.000000)` of #0 `rcp r1.x, r0.x`: "
-        "writes r1.x, and the late result then overwrites it; fix: (ss) on #1",
+        "overwrite-ss r1.x at #1 `mov.f32f32 r1.x, (1.000000)` of #0 `rcp r1.x, r0.x`, "
+        "0 slots apart, 8 or more needed: writes r1.x, and the late result then overwrites it; "
+        "fix: (ss) on #1",
     ),
     "coordinate of a sample": Case(
         "source-overwrite",
@@ -205,6 +254,80 @@ CASES = {
         "nop\njump #1\nend",
         "branch-range at #1 `jump #5`: jumps to #6, outside #0 to #2; fix: a target within the program",
     ),
+    "store behind the end": Case(
+        "after-end",
+        "mov.u32u32 r0.z, 1\n(rpt5)nop\nend\nstg.u32 g[r0.x], r0.z, 1\nend",
+        "mov.u32u32 r0.z, 1\n(rpt5)nop\nstg.u32 g[r0.x], r0.z, 1\nend",
+        "after-end at #3 `stg.u32 g[r0.x], r0.z, 1` of #2 `end`: never runs: the program ends at #2; "
+        "fix: the store before #2, or nothing",
+    ),
+    "branch behind the end": Case(
+        "after-end",
+        "end\njump #1\nend",
+        "jump #1\nend",
+        "after-end at #1 `jump #1` of #0 `end`: never runs: the program ends at #0; "
+        "fix: the branch before #0, or nothing",
+    ),
+    "immediate of a narrow move": Case(
+        "immediate-width",
+        "mov.u8u8 hr0.x, 300\nend",
+        "mov.u8u8 hr0.x, 255\nend",
+        "immediate-width at #0 `mov.u8u8 hr0.x, 300`: reads 0x2c, the low 8 bits of 0x12c; "
+        "fix: 0x2c, or a wider type",
+    ),
+    "two constants": Case(
+        "illegal-operand",
+        twice("add.f r1.x, c0.x, r0.x\nend"),
+        "add.f r1.x, c0.x, r0.x\nend",
+        "illegal-operand at #0 `add.f r1.x, c0.x, c0.x`: reads c0.x and c0.x, but only one source may be a "
+        "constant or shared; fix: move one to a register",
+    ),
+    "value that a field cannot hold": Case(
+        "immediate-width",
+        far("nop\nadd.s r1.x, r0.x, 1\nend"),
+        "nop\nadd.s r1.x, r0.x, 1023\nend",
+        "immediate-width at #1 `add.s r1.x, r0.x, 1024`: has no encoding: add.s: immediate is 1024, the "
+        "encoding holds -1024 to 1023; choose a value in range; fix: a value that fits, or a register",
+    ),
+    "waves of a workgroup": Case(
+        "workgroup-waves",
+        "end",
+        "end",
+        "workgroup-waves at #0 `end`: a workgroup of 704 fibers is 11 waves, and fregs=12 and hregs=12 leave "
+        "room for 10: it never starts; fix: at most 640 fibers, or fewer registers",
+        {"launch": launched_as((704, 1, 1))},
+        {"launch": launched_as((640, 1, 1))},
+    ),
+    "coordinates of a sample": Case(
+        "outside-image",
+        "mov.u32u32 r1.x, r0.x\nmov.u32u32 r1.y, 4\n(rpt5)nop\n"
+        "isam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0\n(sy)nop\nend",
+        "mov.u32u32 r1.x, r0.x\nmov.u32u32 r1.y, 3\n(rpt5)nop\n"
+        "isam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0\n(sy)nop\nend",
+        "outside-image r1.y at #3 `isam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0` of #1 "
+        "`mov.u32u32 r1.y, 4`: reads zeros at (0, 4) of an image of 64 by 4 texels, in fiber 0 of workgroup "
+        "(0, 0, 0); fix: coordinates within the image, or a larger image",
+        {"launch": launched_as((64, 1, 1)), "textures": [(64, 4)]},
+    ),
+    "coordinates behind a loop": Case(
+        "outside-image",
+        WALK.format(last=9),
+        WALK.format(last=8),
+        "outside-image r1.y at #10 `stib.b.typed.2d.f32.4.imm r2.x, r1.x, 0` of #15 `add.s r1.y, r1.y, 1`: "
+        "writes nothing at (0, 8) of an image of 128 by 8 texels, in fiber 0 of workgroup (0, 0, 0); "
+        "fix: coordinates within the image, or a larger image",
+        {"launch": launched_as((64, 1, 1), (2, 1, 1)), "images": [(128, 8)]},
+    ),
+    "coordinates of the last workgroup": Case(
+        "outside-image",
+        WALK.format(last=8),
+        WALK.format(last=8),
+        "outside-image r1.x at #10 `stib.b.typed.2d.f32.4.imm r2.x, r1.x, 0` of #6 `add.s r1.x, r1.x, r0.x`: "
+        "writes nothing at (127, 0) of an image of 127 by 8 texels, in fiber 63 of workgroup (1, 0, 0); "
+        "fix: coordinates within the image, or a larger image",
+        {"launch": launched_as((64, 1, 1), (2, 1, 1)), "images": [(127, 8)]},
+        {"launch": launched_as((64, 1, 1), (2, 1, 1)), "images": [(128, 8)]},
+    ),
     "no end": Case(
         "missing-end",
         "nop\nnop",
@@ -255,11 +378,7 @@ CASES = {
 }
 
 
-def program(text: str) -> Program:
-    return Assembler().parse(text).program()
-
-
-def said(text: str, launch: dict[str, Any]) -> list[str]:
+def said(text: str | Program, launch: dict[str, Any]) -> list[str]:
     return [str(finding) for finding in lint(program(text), **{"fregs": 12, "hregs": 12} | launch)]
 
 
@@ -273,6 +392,11 @@ def test_rule(name: str) -> None:
 def test_every_rule_has_a_case() -> None:
     assert {case.rule for case in CASES.values()} == {rule.name for rule in RULES}
     assert all(case.said.startswith(case.rule) for case in CASES.values())
+
+
+def test_coordinates_that_were_loaded_are_not_known() -> None:
+    text = "ldg.u32 r1.x, g[r0.x], 2\n(sy)(rpt5)nop\nisam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0\n(sy)nop\nend"
+    assert said(text, {"launch": launched_as((64, 1, 1)), "textures": [(1, 1)]}) == []
 
 
 def test_a_hazard_around_a_loop() -> None:
@@ -348,8 +472,8 @@ def test_presets_of_a_launch() -> None:
 def test_check_raises_one_line_with_all_findings() -> None:
     bad = program("rcp r1.x, r0.x\nadd.f r2.x, r1.x, r0.y\nadd.f r3.x, r2.x, r0.y\nend")
     message = (
-        "missing-ss r1.x at #1 `add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`: "
-        "reads r1.x from before the result; fix: (ss) on #1 (and 1 more)"
+        "missing-ss r1.x at #1 `add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`, "
+        "0 slots apart, 8 or more needed: reads r1.x from before the result; fix: (ss) on #1 (and 1 more)"
     )
     with pytest.raises(HazardError) as error:
         check(bad, fregs=12, hregs=12)
