@@ -346,11 +346,15 @@ def assemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
 
 def lint(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """The hazards of a program; exit code 1 when there is one."""
+    from pytest_qcom import linting
     from pytest_qcom.analysis import hazards
     from pytest_qcom.analysis.findings import errors
 
-    program, launch = program_of(options)
-    found = hazards.lint(program, **launch)
+    if options.binary is None and options.text is None:
+        found = linting.lint(target_of(options).build())
+    else:
+        program, launch = program_of(options)
+        found = hazards.lint(program, **launch)
     lines = [str(finding) for finding in found] or ["no hazards"]
     if options.sarif:
         if options.json:
