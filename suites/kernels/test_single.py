@@ -121,6 +121,10 @@ HAZARDS = {
         if case.name not in ("delay", "one-sync")
     },
     "gemm_wide_fp32_published[one-sync]": "overwrite-sy",
+    **{
+        f"gemm_4x8_fp32_rotate_published[{case.name}]": "early-read"
+        for case in KERNELS["gemm_4x8_fp32_rotate_published"].cases
+    },
     "gemm_4x4_fp32_halfwave_published[n64x64]": "early-read",
     "gemm_4x4_fp32_halfwave_published[few]": "early-read",
     "gemm_8x4_fp32_published[p167]": "source-overwrite",
@@ -182,6 +186,7 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_4x4_fp32", {"half_output": True}, "half-output into a buffer of float32"),
         ("gemm_4x4_fp32", {"alu_order": "row"}, "alu-order is 'row'; give one of kk_row_col"),
         ("gemm_4x8_fp32_rotate", {"k_unroll": 4}, "the banks turn in 3 steps, give a multiple of it"),
+        ("gemm_4x8_fp32_rotate", {"col_from_z": True, "swap_groups": True}, "col-from-z with swap-groups"),
         ("gemm_4x8_fp32_rotate", {"k_start": 256}, "0 K steps from 256 of 256; give a part that there is"),
         ("gemm_4x8_fp32_rotate", {"k": 4096}, "1024 K steps; the loop counts 1023"),
         ("gemm_4x4_fp32_quad_b", {"threads": 64}, "a quad has four rows of tiles, give 128 or 256"),

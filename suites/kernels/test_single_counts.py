@@ -129,6 +129,9 @@ def test_rotating_banks() -> None:
     assert found["loop"] == 3 * 72
     assert found["isam"] == 12 * (1 + 3)  # before the loop, and in its three steps
     assert found["sy"] == 4  # three in the loop, one behind it
+    published = case("gemm_4x8_fp32_rotate_published", "image")
+    # The notes' step has a counter of its own and waits for it; here a pass counts once.
+    assert (published["fregs"], published["loop"]) == (21, 3 * (32 + 12 + 24) + 4)
 
 
 @pytest.mark.parametrize("rows", [4, 8])

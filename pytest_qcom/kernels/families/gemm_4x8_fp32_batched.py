@@ -6,22 +6,22 @@ the K steps are those of :mod:`gemm_4x8_fp32_rotate`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import matmul, single
+from pytest_qcom.kernels import matmul, single, stacks
 from pytest_qcom.kernels.families import gemm_4x8_fp32_rotate as rotate
 from pytest_qcom.kernels.full import arithmetic
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE, check_shape, gemm_launch
-from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import GROUP_Z, Tile, emit_multiply
 from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Stored, check_output
 from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_4x8_fp32_batched"
@@ -30,35 +30,28 @@ _LARGEST_FACTOR = 1023
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the batched rotating kernel.
+class Options(Stored):
+    """Options of the batched rotating kernel; ``m``, ``n`` and ``k`` are those of each product.
 
     Attributes:
-        m, n, k: of each product; m a multiple of ``threads`` / 8, n of 256, k of 4.
+        m, n, k: m a multiple of ``threads`` / 8, n of 256, k of 4.
         batches: products.
         layout: ``row``: the row says which product (the published batch-from-row), so m is a power of 2;
             ``z``: workgroup z counts products.
-        threads: fibers of a workgroup: 64, 128 or 256.
         k_unroll: K steps of the loop body, a multiple of 3.
-        image_store: C is an image; with ``half_output`` a half one.
-        float_inputs: A and B are float32 images.
     """
 
     m: int = 256
     n: int = 256
     k: int = 256
-    batches: int = 7
-    layout: str = "row"
     threads: int = 64
     k_unroll: int = 3
-    image_store: bool = False
-    half_output: bool = False
-    float_inputs: bool = False
+    batches: int = 7
+    layout: str = "row"
 
-    @property
-    def interleaved_a(self) -> bool:
-        """Never."""
-        return False
+    def one(self) -> single.Problem:
+        """A product alone."""
+        return replace(self, batches=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,7 @@ def build(options: Options) -> Build:
         epilogue=ImageStore() if options.image_store else RowMajor(element=4),
         unroll=options.k_unroll,
         peel=1,
-        arithmetic=arithmetic(sampler_per_texture=True),
+        arithmetic=arithmetic(options.sampler_per_texture),
     )
     constants = (
         *schedule.epilogue.constants(tile, row_bytes=4 * options.n),
@@ -113,8 +106,8 @@ def build(options: Options) -> Build:
         generate(schedule, options.k),
         constants,
         (columns, rows, options.batches) if z else (columns, rows * options.batches, 1),
-        arguments=_arguments(options),
-        thread128=False,
+        arguments=stacks.arguments(options.one(), options.batches, POINTER),
+        thread128=options.thread128,
     )
     return replace(built, work=built.work * options.batches)
 
@@ -126,8 +119,7 @@ def _check(options: Options) -> None:
         raise KernelError(f"{NAME}: layout is {options.layout!r}; give one of {', '.join(LAYOUTS)}")
     if options.layout == "row" and options.m & (options.m - 1):
         raise KernelError(f"{NAME}: m is {options.m}; with layout=row give a power of 2")
-    if options.half_output and not options.image_store:
-        raise KernelError(f"{NAME}: half-output into a buffer of float32; give image-store=true too")
+    check_output(NAME, options)
     if any(side > _LARGEST_FACTOR and side & (side - 1) for side in (options.m, options.k)):
         raise KernelError(
             f"{NAME}: m {options.m} and k {options.k}; beyond {_LARGEST_FACTOR} give powers of 2"
@@ -139,72 +131,22 @@ def _check(options: Options) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _One:
-    """A product alone."""
-
-    m: int
-    n: int
-    k: int
-    float_inputs: bool
-    image_store: bool
-    half_output: bool
-    interleaved_a: bool = False
-
-
-def _one(options: Options) -> _One:
-    return _One(
-        options.m, options.n, options.k, options.float_inputs, options.image_store, options.half_output
-    )
-
-
-def _arguments(options: Options) -> tuple[Argument, ...]:
-    """Those of one product, as often as there are products."""
-    return tuple(
-        replace(argument, shape=(options.batches * argument.shape[0], *argument.shape[1:]))
-        for argument in single.arguments(_one(options), POINTER)
-    )
-
-
-def _stacked(products: list[Arrays]) -> Arrays:
-    return {name: np.concatenate([arrays[name] for arrays in products]) for name in "AB"}
-
-
-def _split(options: Options, arrays: Arrays) -> list[Arrays]:
-    parts = {name: np.split(arrays[name], options.batches) for name in "AB"}
-    return [{"A": a, "B": b} for a, b in zip(parts["A"], parts["B"], strict=True)]
-
-
 def _random(options: Options, rng: np.random.Generator) -> Arrays:
-    """Standard normal matrices."""
-    return _stacked([single.random(_one(options), rng) for _ in range(options.batches)])
+    return stacks.random(options.one(), options.batches, rng)
 
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:
-    """A pattern of one product, rolled by a row and a column from product to product."""
-
-    def make(options: Options) -> Arrays:
-        one = _one(options)
-        a, b = single.matrices(one, single.PATTERNS[name](one))
-        return _stacked(
-            [single.images(one, np.roll(a, part, 0), np.roll(b, part, 1)) for part in range(options.batches)]
-        )
-
-    return make
-
-
-def _each(options: Options, arrays: Arrays, judge: Callable[..., Mapping[str, NDArray[Any]]]) -> Arrays:
-    return {"C": np.concatenate([judge(_one(options), own)["C"] for own in _split(options, arrays)])}
+    return lambda options: stacks.pattern(name, options.one(), options.batches)
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
     """Each ``A @ B`` in float64."""
-    return _each(options, arrays, single.product)
+    return stacks.each(single.product, options.one(), options.batches, arrays)
 
 
 def _tolerance(options: Options, arrays: Arrays) -> Arrays:
     """:func:`~pytest_qcom.kernels.single.bound` of each product."""
-    return _each(options, arrays, single.bound)
+    return stacks.each(single.bound, options.one(), options.batches, arrays)
 
 
 GEMM = Kernel(

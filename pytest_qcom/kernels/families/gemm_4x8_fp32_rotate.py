@@ -8,19 +8,24 @@ were. All texels have been asked for when a step ends, and nothing but counters 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.full import arithmetic, launch
+from pytest_qcom.kernels.full_published import POSTED
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import LANES, Tile
+from pytest_qcom.kernels.launch import GROUP_Z, LANES, Tile, emit_multiply
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step, limit
-from pytest_qcom.kernels.stores import ImageStore, RowMajor
+from pytest_qcom.kernels.stores import Constant, ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Stored, check_output
 from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_4x8_fp32_rotate"
@@ -30,39 +35,24 @@ _SOURCE = "QUALCOMM.md and qcom_fp32_wide_check.py of tinygrad's QCOM GEMM exper
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the rotating kernel, by the names of the notes.
+class Options(Stored):
+    """Options of the rotating kernel; m a multiple of ``threads`` / 8, n of 256, k of 4.
 
     Attributes:
-        m, n, k: C is (m, n); m a multiple of ``threads`` / 8, n of 256, k of 4.
-        threads: fibers of a workgroup: 64, 128 or 256.
-        thread128: waves of 128 fibers; else of 64.
         k_unroll: K steps of the loop body, a multiple of 3.
         k_start, k_count: the K steps that are summed: from ``k_start``, ``k_count`` of them, 0 for all.
         swap_groups: the grid counts rows in x.
-        sampler_per_texture: each texture has its sampler.
-        image_store: C is an image; with ``half_output`` a half one.
-        float_inputs: A and B are float32 images.
+        col_from_z: the grid counts columns in z.
+        post_constant: 1024 is stored in place of the products.
     """
 
-    m: int = 1024
-    n: int = 1024
-    k: int = 1024
-    threads: int = 128
-    thread128: bool = False
     k_unroll: int = 3
+    image_store: bool = True
     k_start: int = 0
     k_count: int = 0
     swap_groups: bool = False
-    sampler_per_texture: bool = True
-    image_store: bool = True
-    half_output: bool = False
-    float_inputs: bool = False
-
-    @property
-    def interleaved_a(self) -> bool:
-        """Never."""
-        return False
+    col_from_z: bool = False
+    post_constant: bool = False
 
     @property
     def part(self) -> slice:
@@ -73,13 +63,25 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Rotating:
-    """Coordinates and the whole K step: see the module. ``first`` is the K step to start with."""
+    """Coordinates and the whole K step: see the module.
+
+    Attributes:
+        first: the K step to start with.
+        col_from_z: the workgroup's z counts columns.
+        noted: waits as published: a (sy) a step, and idle slots before the branch.
+    """
 
     first: int = 0
+    col_from_z: bool = False
+    noted: bool = False
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         """The texels of the first step into the banks 0 (column 0), 1 (column 1) and 2 (A)."""
         plan = schedule.plan
+        if self.col_from_z:
+            w.mov(plan["k4"][0], GROUP_Z)
+            emit_multiply(w, plan["k4"][0], plan["k4"][0], COLS * LANES)
+            w.alu("add.s", plan["col"][0], plan["col"][0], plan["k4"][0])
         self.start(w, schedule)
         targets = [
             (operand, index, self._bank(plan, bank).vec(index))
@@ -102,7 +104,7 @@ class Rotating:
         b0, b1, a = (self._bank(plan, step.index + bank) for bank in range(_TURN))
         ahead = step.index + 1
         for row in range(ROWS):
-            self._products(w, schedule, row, 0, a, b0)
+            self._products(w, schedule, row, 0, a, b0, sy=self.noted and not row)
         if step.final:
             for row in range(ROWS):
                 self._products(w, schedule, row, 1, a, b1)
@@ -132,6 +134,8 @@ class Rotating:
             if step.end is not None and kk == 3:
                 w.alu("cmps.s.eq", "p0.x", k4, limit(step.end + self.first))
             self._fetch(w, schedule, "B0", bank.vec(kk))
+        if step.end is not None and self.noted:
+            w.emit("nop", rpt=3)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         """Not used: a step samples by itself."""
@@ -147,10 +151,13 @@ class Rotating:
         return plan[f"bank{number % _TURN}"]
 
     @staticmethod
-    def _products(w: Writer, schedule: Schedule, row: int, col: int, a: Block, b: Block) -> None:
+    def _products(
+        w: Writer, schedule: Schedule, row: int, col: int, a: Block, b: Block, sy: bool = False
+    ) -> None:
         acc = schedule.plan["acc"].vec(row * COLS + col)
         for kk in range(4):
-            schedule.arithmetic.emit(w, acc, a.vec(row) + kk, b.vec(kk), scalar_first=True, sy=False)
+            scalar = a.vec(row) + kk
+            schedule.arithmetic.emit(w, acc, scalar, b.vec(kk), scalar_first=True, sy=sy and not kk)
 
     @staticmethod
     def _aim(w: Writer, schedule: Schedule, operand: str, index: int, texel: Reg, ahead: int) -> None:
@@ -177,23 +184,32 @@ def build(options: Options) -> Build:
     Raises:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
-    _check(options)
+    return _build(NAME, False, options)
+
+
+def _build(name: str, noted: bool, options: Options) -> Build:
+    """With the waits that it needs, or as published."""
+    _check(name, options)
     tile = Tile(ROWS, COLS, options.threads, swapped=options.swap_groups)
-    rotating = Rotating(first=options.k_start)
+    rotating = Rotating(options.k_start, options.col_from_z, noted)
+    store = ImageStore() if options.image_store else RowMajor(element=4)
     schedule = Schedule(
         tile=tile,
         plan=plan(),
         phases=(rotating,),
         coordinates=rotating,
-        epilogue=ImageStore() if options.image_store else RowMajor(element=4),
+        epilogue=Constant(store) if options.post_constant else store,
+        waits="written" if noted else "legal",
         unroll=options.k_unroll,
         peel=1,
         arithmetic=arithmetic(options.sampler_per_texture),
     )
     part = options.part
     count = part.stop - part.start
-    built = launch(NAME, options, schedule, options.thread128, steps=count // 4)
-    return replace(built, work=built.work * count / options.k)
+    built = launch(name, options, schedule, options.thread128, steps=count // 4)
+    columns, rows, _ = built.groups
+    groups = (1, rows, columns) if options.col_from_z else built.groups
+    return replace(built, work=built.work * count / options.k, groups=groups)
 
 
 def plan() -> RegisterPlan:
@@ -226,20 +242,23 @@ def check(name: str, k: int, k_unroll: int) -> None:
         raise KernelError(f"{name}: {k // 4} K steps; the loop counts {LARGEST_IMMEDIATE}, give a smaller k")
 
 
-def _check(options: Options) -> None:
-    check_shape(NAME, options)
-    check(NAME, options.k, options.k_unroll)
+def _check(name: str, options: Options) -> None:
+    check_shape(name, options)
+    check(name, options.k, options.k_unroll)
+    check_output(name, options)
+    if options.col_from_z and options.swap_groups:
+        raise KernelError(f"{name}: col-from-z with swap-groups; give one of them")
     steps = options.k // 4
     if not (0 <= options.k_start < steps and 0 <= options.k_count <= steps - options.k_start):
         raise KernelError(
-            f"{NAME}: {options.k_count} K steps from {options.k_start} of {steps}; give a part that there is"
+            f"{name}: {options.k_count} K steps from {options.k_start} of {steps}; give a part that there is"
         )
-    if options.half_output and not options.image_store:
-        raise KernelError(f"{NAME}: half-output into a buffer of float32; give image-store=true too")
 
 
 def _product(options: Options, arrays: Arrays) -> Arrays:
-    """``A @ B`` in float64 over the k that are summed."""
+    """``A @ B`` in float64 over the k that are summed, or the constant."""
+    if options.post_constant:
+        return {"C": single.shaped(options, np.full((options.m, options.n), POSTED))}
     a, b = single.matrices(options, arrays)
     return {"C": single.shaped(options, a[:, options.part] @ b[options.part])}
 
@@ -271,6 +290,7 @@ KERNELS = (
             Case("buffer", dict(m=16, n=512, k=36, image_store=False)),
             Case("half-output", dict(m=16, n=256, k=36, half_output=True)),
             Case("float-inputs", dict(m=16, n=256, k=36, float_inputs=True)),
+            Case("col-from-z", dict(m=48, n=768, k=36, col_from_z=True)),
             Case("swap-groups", dict(m=48, n=512, k=36, swap_groups=True)),
             Case("unroll-6", dict(m=16, n=256, k=76, k_unroll=6)),
             Case("thread128", dict(m=16, n=256, k=36, thread128=True)),
@@ -282,7 +302,7 @@ KERNELS = (
         name="gemm_4x8_fp32_rotate_part",
         summary="the same over a part of k, for sums that are split",
         options=Options,
-        build=build,
+        build=functools.partial(_build, f"{NAME}_part", False),
         inputs=single.random,
         oracle=_product,
         tolerance=_tolerance,
@@ -293,6 +313,27 @@ KERNELS = (
             Case("rest", dict(m=16, n=512, k=64, k_start=9, image_store=False)),
             Case("one", dict(m=16, n=256, k=64, k_start=3, k_count=1)),
         ),
+        source=_SOURCE,
+    ),
+    Kernel(
+        name=f"{NAME}_published",
+        summary="the same as published: one wait a step, and none for coordinates",
+        options=Options,
+        build=functools.partial(_build, f"{NAME}_published", True),
+        inputs=single.random,
+        oracle=_product,
+        tolerance=_tolerance,
+        patterns=single.PATTERNS,
+        unit="GFLOPS",
+        cases=(
+            Case("image", {}),
+            Case("buffer", dict(image_store=False)),
+            Case("k-start", dict(k_start=2)),
+            Case("unroll-6", dict(k_unroll=6)),
+            Case("col-from-z", dict(col_from_z=True)),
+            Case("post-constant", dict(post_constant=True)),
+        ),
+        claim="as-published",
         source=_SOURCE,
     ),
 )
