@@ -7,7 +7,7 @@ fibers part, the path is that of the first fiber.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,15 +51,16 @@ class Trace:
 
     Attributes:
         path: indices of the instructions executed, in order.
+        texels: for each sampling instruction, the distinct texels that its quads of fibers ask for, a wave,
+            mean over its executions.
         active: fibers of the wave that the workgroup has.
-        fresh: for each sampling instruction, the share of the cache lines it touches that the wave has not
-            touched before, over all of its executions but the first; of that one where it is the only one. A
-            line holds eight half4 texels of a row.
+        lines: likewise the distinct runs of eight texels of a row, a wave.
     """
 
     path: tuple[int, ...]
     active: int
-    fresh: Mapping[int, float]
+    texels: Mapping[int, float]
+    lines: Mapping[int, float]
 
 
 def trace(
@@ -78,16 +79,13 @@ def trace(
     fibers = 128 if launch.thread128 else 64
     walk = _Walk(program, launched(launch, fibers, group), min(fibers, x * y * z), budget)
     walk.run(entry)
+    means = {at: np.mean(np.array(counts), axis=0) for at, counts in walk.seen.items()}
     return Trace(
         tuple(walk.path),
         walk.active,
-        {at: _fresh(found[1:] or found) for at, found in walk.seen.items()},
+        {at: float(mean[0]) for at, mean in means.items()},
+        {at: float(mean[1]) for at, mean in means.items()},
     )
-
-
-def _fresh(found: Sequence[tuple[int, int]]) -> float:
-    """The share of fresh lines."""
-    return sum(fresh for _, fresh in found) / max(1, sum(lines for lines, _ in found))
 
 
 class _Walk:
@@ -98,8 +96,7 @@ class _Walk:
         self.needed, self.counting = steering(program), steering(program, branches_only=True)
         self.flows = [flow(instr) for instr in program.instrs]
         self.path: list[int] = []
-        self.seen: dict[int, list[tuple[int, int]]] = {}  # lines and fresh ones, of each execution
-        self.touched: dict[int, set[int]] = {}  # lines of each texture
+        self.seen: dict[int, list[tuple[int, int]]] = {}
         self.marks: dict[int, list[int]] = {}  # where in the path each loop head came by
 
     def run(self, index: int) -> None:
@@ -125,10 +122,7 @@ class _Walk:
         if kind is Flow.END:
             return -1
         if isinstance(instr.op.effect, Sample):
-            lines = _lines(instr, self.registers, self.active)
-            touched = self.touched.setdefault(int(instr.get("tex", 0)), set())
-            self.seen.setdefault(index, []).append((len(lines), len(lines - touched)))
-            touched |= lines
+            self.seen.setdefault(index, []).append(_texels(instr, self.registers, self.active))
         elif index in self.needed:
             execute(instr, self.registers)
         return self.program.target(index) if taken(instr, kind, self.registers) else index + 1
@@ -210,14 +204,17 @@ def launched(launch: Steering, fibers: int, group: tuple[int, int, int]) -> Regi
     return state
 
 
-def _lines(instr: Instr, registers: Registers, active: int) -> set[int]:
-    """The runs of eight texels of a row that the wave asks for, as numbers."""
+def _texels(instr: Instr, registers: Registers, active: int) -> tuple[int, int]:
+    """Distinct texels a quad, summed over the wave, and distinct runs of eight texels."""
     coordinate = instr.srcs[0]
     if coordinate.kind is not Kind.GPR:
-        return set()
+        return 0, 0
     file = registers.half if coordinate.half else registers.full
     x, y = (file[coordinate.value + axis, :active].astype(np.int64) for axis in range(2))
-    return set((y << 32 | x >> 3).tolist())
+    place = y << 32 | x
+    quads = np.sort(np.resize(place, (-(-active // 4), 4)), axis=1)
+    distinct = int((np.diff(quads, axis=1) != 0).sum()) + len(quads)
+    return distinct, len(np.unique(y << 32 | x >> 3))
 
 
 def taken(instr: Instr, kind: Flow, registers: Registers) -> bool:
