@@ -51,6 +51,7 @@ class Published:
         hand_store: addresses by dependent arithmetic without waits, a vector at a time.
         stride: elements from one row of C to the next; 0 is n.
         float_inputs: A and B are float32 images.
+        ncols: vec4 columns of a fiber; those of the family, which 0 means.
         fregs_override: full vec4 declared; 0 is what the kernel uses. Fewer corrupts or hangs hardware.
     """
 
@@ -71,6 +72,7 @@ class Published:
     hand_store: bool = False
     stride: int = 0
     float_inputs: bool = False
+    ncols: int = 0
     fregs_override: int = 0
 
 
@@ -95,8 +97,8 @@ def problem(options: Published) -> _Problem:
     return _Problem(options.m, options.n, options.k, options.float_inputs, interleaved, image, half)
 
 
-def check(name: str, options: Published) -> None:
-    """What every published kernel needs.
+def check(name: str, options: Published, ncols: int = 0) -> None:
+    """What every published kernel needs; ``ncols`` are the columns of the family, 0 if it has several.
 
     Raises:
         KernelError: a shape or a delay that makes no kernel.
@@ -104,6 +106,8 @@ def check(name: str, options: Published) -> None:
     check_shape(name, options)
     if not -1 <= options.coord_delay <= 7:
         raise KernelError(f"{name}: coord-delay is {options.coord_delay}; give -1 (none) to 7")
+    if ncols and options.ncols not in (0, ncols):
+        raise KernelError(f"{name}: ncols is {options.ncols}; this family has {ncols}, leave it out")
     if options.no_store and (options.post_constant or options.hand_store):
         raise KernelError(f"{name}: no-store with a store; give one of them")
     if options.float_inputs and not options.direct_f32_loads:

@@ -58,7 +58,8 @@ def shrunk(kernel: Kernel, case: Case) -> object:
     options = kernel.configure({}, case.name)
     if hasattr(options, "batches"):
         return replace(options, m=16, k=32, batches=3)
-    rows, ncols = getattr(options, "rows", 4), getattr(options, "ncols", 4 if "4x16" in kernel.name else 2)
+    rows = getattr(options, "rows", 4)
+    ncols = getattr(options, "ncols", 0) or (4 if "4x16" in kernel.name else 2)
     return replace(options, m=8 * rows, n=128 * ncols, k=32)
 
 
@@ -195,7 +196,12 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_4x4_fp32_published", {"compact_fp32": True, "compact_preload": True}, "give one of them"),
         ("gemm_4x4_fp32_published", {"batch_coords": True}, "is about compact-preload or low-4x8-fp32"),
         ("gemm_4x4_fp32_published", {"coord_delay": 8}, "coord-delay is 8; give -1 \\(none\\) to 7"),
-        ("gemm_4x8_fp32_published", {"low_4x8_fp32": True, "pipeline": True}, "give one of them"),
+        (
+            "gemm_4x8_fp32_published",
+            {"low_4x8_fp32": True, "pipeline": True, "stream_b": True},
+            "pipeline with stream-b; leave that out",
+        ),
+        ("gemm_4x8_fp32_published", {"ncols": 4}, "ncols is 4; this family has 2, leave it out"),
         ("gemm_4x8_fp32_published", {"compact_fp32": True}, "compact-fp32 is not of 2 columns; leave it out"),
         ("gemm_4x8_fp32_published", {"stream_b": True}, "stream-b is about low-4x8-fp32; give that too"),
         ("gemm_4x8_fp32_published", {"low_4x8_fp32": True, "sync": True}, "sync is about stream-b"),

@@ -57,7 +57,7 @@ class Published4xN(Published):
         stream_b: with it, the second column is sampled behind the first row's products of the first.
         sync: with ``stream_b``, a (sy) before the products of the second column.
         interleaved_a: with it, a texel of A is four rows of one k.
-        pipeline: two columns with two banks of B each, sampled a step ahead.
+        pipeline: two columns with two banks of B each, sampled a step ahead; with the low plan or alone.
     """
 
     compact_fp32: bool = False
@@ -119,8 +119,10 @@ def build(name: str, ncols: int, options: Published4xN) -> Build:
     Raises:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
-    check(name, options)
+    check(name, options, ncols)
     chosen = [form for form in (*_NARROW, *_WIDE) if getattr(options, form)]
+    if options.pipeline and options.low_4x8_fp32:  # it is the low plan's own, with both columns in registers
+        chosen.remove("low_4x8_fp32")
     _check(name, ncols, options, chosen)
     form = _FORMS[chosen[0]](options) if chosen else _plain(ncols, options)
     tile = Tile(ROWS, ncols, options.threads, rows_first=options.quad_map)
@@ -142,6 +144,9 @@ def _check(name: str, ncols: int, options: Published4xN, chosen: list[str]) -> N
             raise KernelError(
                 f"{name}: {words([option], '')} is about {words(needed, ' or ')}; give that too"
             )
+    others = [word for word in ("batch_coords", "stream_b", "interleaved_a") if getattr(options, word)]
+    if options.pipeline and others:
+        raise KernelError(f"{name}: pipeline with {words(others, ', ')}; leave that out")
     if options.quad_map and options.threads < 128:
         raise KernelError(f"{name}: quad-map with {options.threads} threads; a quad is four tiles, give 128")
     if options.quad_b_shfl_mode and options.quad_b_shfl_mode not in _SHUFFLES:

@@ -39,7 +39,7 @@ class Published8xn(Published):
 
 
 def _build(name: str, ncols: int, options: Published8xn) -> Build:
-    check(name, options)
+    check(name, options, ncols)
     cols = tuple(range(ncols))
     plan = RegisterPlan()
     for col in cols:
