@@ -19,6 +19,7 @@ from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.edit import branches
 from pytest_qcom.kernels.kernel import Build, Declared, Kernel
+from pytest_qcom.kernels.published_counts import COUNTS
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.rewrite import counts
 
@@ -89,6 +90,7 @@ def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
     yield f"the notes for this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong has none."
     for kernel in KERNELS.values():
         yield from _section(kernel, figures, builder)
+    yield from _published_counts(builder)
     yield from ("", "# Sequences of launches", "", "Run by `qcom compose`.")
     for composition in COMPOSITIONS.values():
         yield from _head(composition)
@@ -106,6 +108,24 @@ def _section(kernel: Kernel, figures: Mapping[str, str], builder: Builder) -> It
         cells = _code(builder(kernel.name, case.name))
         figure = figures.get(baselines.key(kernel.name, case.name), "")
         yield _row((case.name, _options(kernel, options), *cells, figure))
+
+
+def _published_counts(builder: Builder) -> Iterator[str]:
+    """The counts of the notes beside ours."""
+    columns = ("case", "count", "published", "ours", "because")
+    yield from ("", "# Published instruction counts", "", _row(columns), _row(["---"] * len(columns)))
+    for count in COUNTS:
+        found = measured(builder(count.kernel, count.case).program, count.what)
+        key = baselines.key(count.kernel, count.case)
+        yield _row((f"`{key}`", count.what, count.published, found, count.why))
+
+
+def measured(program: Program, what: str) -> int:
+    """Instructions of a kind, of the whole program or of its only ``loop``."""
+    if what == "loop":
+        (length,) = loops(program)
+        return length
+    return dict(counts(program))[what]
 
 
 def _head(kernel: Declared) -> Iterator[str]:

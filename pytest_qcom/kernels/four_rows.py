@@ -9,7 +9,14 @@ from pytest_qcom.kernels.choices import check_delays, exclude, require, word
 from pytest_qcom.kernels.gemm import check_shape
 
 ROWS = 4
-_GROUPED = ("separate_b_coords", "high_b_coords", "persistent_b_coords", "persistent_b_x", "b_kk_pipeline")
+_GROUPED = (
+    "separate_b_coords",
+    "high_b_coords",
+    "persistent_b_coords",
+    "persistent_b_x",
+    "b_kk_pipeline",
+    "isolated",
+)
 _LOOPS = (
     "serial_b_cols",
     "single_cols_all",
@@ -17,13 +24,24 @@ _LOOPS = (
     "b_kk_pipeline",
     "interleave_second_pair",
     "pipeline",
+    "isolated",
     "preserve_coords",
     "preload_b",
 )
-_TEXELS = ("high_inputs", "high_a_only", "preload_b", "pipeline", "b_kk_pipeline", "preserve_coords")
+_TEXELS = (
+    "isolated",
+    "high_inputs",
+    "high_a_only",
+    "preload_b",
+    "pipeline",
+    "b_kk_pipeline",
+    "preserve_coords",
+)
 STORES = (
     "donor_store",
     "native_store",
+    "donor2_store",
+    "donor4_store",
     "safe_store",
     "linear_store",
     "image_store",
@@ -68,11 +86,16 @@ class Published:
         stream_b_no_sync: with that, no (sy) before the products of columns 2 and 3.
         interleave_second_pair: the same with all coordinates before the products.
         b_kk_pipeline: all columns k by k, the next k sampled before the products of this one.
+        isolated: everything in registers of its own, accumulators lowest; the vector of B is the MAD's first
+            source.
         pipeline: two K steps a loop, the next A and columns 0 and 1 sampled among the products of this one.
         quad_a: one fiber of four samples A.
         alu_order: nesting of the MADs. alu_reps: how often each is done; more than once is a probe.
         first_sync_only: only the first MAD of the loop body waits. row_sync: the first of each row does.
-        donor_store, native_store: the vendor compiler's store code, of one and of four columns.
+        donor_store, donor2_store, donor4_store: the vendor compiler's store code, of one, two and four
+            columns.
+        native_store: that of four columns, by another name; where it is of more than one 28 full vec4 are
+            declared.
         safe_store, linear_store, image_store, thread_store: see ``published_stores``; hybrid_store: columns
             from 2 on as safe. What has none of them stores by hand.
         high_store: the image store works in r28 and r29.
@@ -125,6 +148,7 @@ class Published:
     interleave_second_pair: bool = False
     b_kk_pipeline: bool = False
     pipeline: bool = False
+    isolated: bool = False
     quad_a: bool = False
     alu_order: str = "kk_row_col"
     alu_reps: int = 1
@@ -132,6 +156,8 @@ class Published:
     row_sync: bool = False
     donor_store: bool = False
     native_store: bool = False
+    donor2_store: bool = False
+    donor4_store: bool = False
     safe_store: bool = False
     linear_store: bool = False
     image_store: bool = False
@@ -243,6 +269,8 @@ def _check_columns(name: str, options: Published) -> None:
         ("stable_bx", (4,)),
         ("persistent_b_x", (2,)),
         ("native_store", (1, 4)),
+        ("donor4_store", (4,)),
+        ("donor2_store", (2, 4)),
         ("hybrid_store", (3, 4)),
         *((option, (4,)) for option in four),
     ):
@@ -257,6 +285,8 @@ def _check_columns(name: str, options: Published) -> None:
         raise KernelError(f"{name}: alu-reps beyond 1 is a probe; give no-store too")
     if options.interleave_second_pair and options.alu_order != "kk_col_row":
         raise KernelError(f"{name}: interleave-second-pair goes with alu-order=kk_col_row; give that")
+    if options.isolated and (options.stable_ay or options.low_a_coords or options.save_output_coords):
+        raise KernelError(f"{name}: isolated has registers of its own; leave those of coordinates out")
     if options.pipeline and (options.stable_ay or options.stable_bx or options.inc_coords):
         raise KernelError(
             f"{name}: pipeline has coordinates of its own; leave stable-ay, -bx and inc-coords out"

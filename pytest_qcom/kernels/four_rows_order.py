@@ -33,7 +33,7 @@ def coordinates(options: Published) -> Noted:
         return Aimed(**common)  # type: ignore[arg-type]
     if not options.grouped:
         return Noted(**common)  # type: ignore[arg-type]
-    late = options.separate_b_coords or options.high_b_coords
+    late = options.separate_b_coords or options.high_b_coords or options.isolated
     return Grouped(
         **common,  # type: ignore[arg-type]
         by_k=options.b_kk_pipeline,

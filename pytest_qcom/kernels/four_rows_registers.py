@@ -19,6 +19,8 @@ def plan(options: Published) -> RegisterPlan:
     dead = tuple(name for name in (*dead, "scratch") if name not in ("acc", "part", "saved"))
     if options.image_store:
         at, texels = ("r29.x", "r28.x") if options.high_store else ("r4.x", "r0.x")
+        if options.isolated:
+            at, texels = "r21.x", "r22.x"
         return found.place("at", at, 2, over=dead).place("texels", texels, 4, over=dead)
     low = "r3.x" if options.preserve_coords else "r2.x"  # there row and column stand in r2
     free = dead if not options.preserve_coords else tuple(name for name in dead if name not in ("row", "col"))
@@ -26,7 +28,9 @@ def plan(options: Published) -> RegisterPlan:
         free = tuple(name for name in dead if name not in ("row", "col"))
     found = found.place("addresses", low, 2 * ROWS, over=free)
     found = found.place("carries", "r5.x" if options.preserve_coords else "r4.x", ROWS, over=free)
-    return found.place("offsets", "r6.z", 2, over=free).place("stage", "hr0.x", 4 * ROWS, over=dead)
+    return found.place("offsets", "r6.z", 2, over=free).place(
+        "stage", "hr16.x" if options.isolated else "hr0.x", 4 * ROWS, over=dead
+    )
 
 
 def _texels(found: RegisterPlan, options: Published) -> RegisterPlan:
@@ -43,6 +47,8 @@ def _texels(found: RegisterPlan, options: Published) -> RegisterPlan:
         acc = 16 if options.low_a_coords else 20
     elif options.high_a_only:
         a, b, acc = (16, 17, 18, 19), [8, 0][:slots], 20
+    elif options.isolated:
+        a, b, acc = (16, 17, 18, 19), [20, 24][:slots], 0
     elif options.pipeline:
         a, b, acc = (0, 1, 2, 3), [4, 8, 12, 16], 24
     elif options.preserve_coords:
@@ -62,6 +68,8 @@ def _texels(found: RegisterPlan, options: Published) -> RegisterPlan:
 
 def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
     """Full registers: pairs, counters, place."""
+    if options.isolated:
+        return _isolated(found, options)
     kept = coordinates(options).stable_ay
     low = options.low_a_coords and kept
     a_pairs = "r2.x" if low else "r8.x" if kept or options.preserve_coords else "r2.y"
@@ -89,6 +97,15 @@ def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
         )
         found = found.place("next", _next(options), 1, over=dead)
     return found
+
+
+def _isolated(found: RegisterPlan, options: Published) -> RegisterPlan:
+    for name, at in (("row", "r14.x"), ("col", "r14.y"), ("k4", "r14.z"), ("ky", "r14.w"), ("next", "r0.x")):
+        found = found.place(name, at, 1)
+    found = _blocks(found.place("a_pairs", "r15.x", 2 * ROWS), 17, min(options.ncols, 2))
+    if options.dynamic_split_k > 1:
+        found = found.place("part", "r21.x", 1).place("count", "r21.y", 1)
+    return found.place("odd_copies", "r22.x", 5) if options.safe_b_y else found
 
 
 def _next(options: Published) -> str:
@@ -133,7 +150,7 @@ def _blocks(found: RegisterPlan, first: int, count: int) -> RegisterPlan:
 def declared(options: Published, footprint: tuple[int, int]) -> tuple[int, int]:
     """(fregs, hregs) that the notes declare; at least what is used."""
     fregs = 8 if options.low_a_coords or not coordinates(options).stable_ay else 10
-    if options.native_store:
+    if options.native_store or options.donor2_store or options.donor4_store:
         fregs = 28
     elif options.high_store:
         fregs = 30

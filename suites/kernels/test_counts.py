@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_qcom import catalogue
 from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels.edit import branches
+from pytest_qcom.kernels.published_counts import COUNTS, Count
 from pytest_qcom.kernels.rewrite import counts
 from suites.kernels.conftest import built
 
@@ -41,6 +43,14 @@ def test_best_published_4x16() -> None:
         "hregs": 28,
     }
     assert found["instructions"] == 677 - 146
+
+
+@pytest.mark.parametrize("count", COUNTS, ids=lambda count: f"{count.kernel}[{count.case}] {count.what}")
+def test_published_counts(count: Count) -> None:
+    """As published, or different by what is said; a difference has its reason, and nothing else has one."""
+    found = catalogue.measured(built(count.kernel, count.case).program, count.what)
+    assert found - count.published == count.difference
+    assert bool(count.why) == bool(count.difference)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_arguments_of_the_image_store() -> None:
     ("change", "message"),
     [
         ({"layout": "y"}, "layout is 'y'; give one of z, stacked, horizontal, repeat-b"),
-        ({"layout": "repeat-b"}, "batches is 16; give 1 or more, with repeat-b 1"),
+        ({"layout": "repeat-b"}, "batches is 16; give 1 or more, with repeat-b and -x 1"),
         ({"batches": 0}, "batches is 0; give 1 or more"),
         ({"layout": "stacked", "m": 96}, "m is 96; with layout=stacked give a power of 2"),
         ({"layout": "horizontal", "n": 768}, "n is 768; with layout=horizontal give a power of 2"),

@@ -65,6 +65,8 @@ SMALL = dict(groups_x=1, groups_y=1)
         (dict(op="quad", mode="horiz"), 0, [1, 0, 3, 2, 5, 4], 126),
         (dict(op="quad", mode="vert"), 0, [2, 3, 0, 1, 6, 7], 125),
         (dict(op="quad", mode="diag"), 0, [3, 2, 1, 0, 7, 6], 124),
+        (dict(blocks=True), 3, [0, 0, 0, 0, 0, 0], 96),  # the first of 32 fibers goes to all of them
+        (dict(blocks=True), 5, [0, 0, 0, 0, 0, 0], 0),  # and of the whole wave
         (dict(fiberid=True, thread128=False), 0, [0, 1, 2, 3, 4, 5], 63),
     ],
 )
@@ -160,6 +162,8 @@ def test_published_rows_are_options(
         ("shfl_probe", {"op": "quad", "mode": "up"}, "shfl_probe: mode of quad is 'up'; give one of brcst, "),
         ("shfl_probe", {"bench": "x"}, "shfl_probe: bench is 'x'; give throughput, chain or nothing"),
         ("shfl_probe", {"bench": "chain", "fiberid": True}, "shfl_probe: fiberid is a map; give it without "),
+        ("shfl_probe", {"bench": "chain", "blocks": True}, "shfl_probe: blocks is a map; give it without "),
+        ("shfl_probe", {"op": "quad", "blocks": True}, "shfl_probe: blocks is a map of its own; give it "),
         ("shfl_probe", {"loops": 0}, "shfl_probe: loops is 0; give 1 to 1023"),
         ("shfl_probe", {"op": "quad", "amount": 4}, "shfl_probe: amount is 4; give a fiber of 4 or a dist"),
         ("branch_probe", {"period": 3}, "branch_probe: period is 3; give a power of 2 up to 128"),

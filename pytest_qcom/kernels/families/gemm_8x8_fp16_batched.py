@@ -26,7 +26,10 @@ from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
 from pytest_qcom.kernels.writer import Writer
 
 COLS = 2
-LAYOUTS = ("z", "stacked", "horizontal", "repeat-b")
+LAYOUTS = ("z", "stacked", "horizontal", "repeat-b", "repeat-b-x")
+_REPEATED = ("repeat-b", "repeat-b-x")
+_SIDE_BY_SIDE = ("horizontal", "repeat-b-x")
+"""Layouts in which the B are."""
 _BLOCK = gemm_8xn_fp16.ROWS
 
 
@@ -40,7 +43,7 @@ class Options:
         layout: ``z``: workgroup z counts products, A, B and C are stacked. ``stacked``: the same arrays, and
             the row says which product, so m is a power of 2. ``horizontal``: the B lie side by side, A and C
             are stacked; the column says which product, so n is a power of 2. ``repeat-b``: one product with a
-            copy of B for each 8 rows.
+            copy of B for each 8 rows, the copies below each other; with ``repeat-b-x`` side by side.
         threads: fibers of a workgroup.
         k_unroll: K steps of the loop body.
         image_store: C is a half image, and the first argument.
@@ -67,12 +70,12 @@ class _Shape:
 
 def _parts(options: Options) -> int:
     """Products, as far as B is concerned."""
-    return options.m // _BLOCK if options.layout == "repeat-b" else options.batches
+    return options.m // _BLOCK if options.layout in _REPEATED else options.batches
 
 
 def _one(options: Options) -> _Shape:
     """The product of each part."""
-    return _Shape(_BLOCK if options.layout == "repeat-b" else options.m, options.n, options.k)
+    return _Shape(_BLOCK if options.layout in _REPEATED else options.m, options.n, options.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,10 @@ class Batched(Persistent):
             w.alu("shr.b", scratch, plan["col"][0], (self.n // 4).bit_length() - 1)
         else:
             w.alu("shr.b", scratch, row, self.m.bit_length() - 1)
-        if self.layout == "horizontal":
+        if self.layout == "repeat-b-x":
+            emit_multiply(w, scratch, scratch, self.n // 4)
+            w.alu("add.s", plan["col"][0], plan["col"][0], scratch)
+        if self.layout in _SIDE_BY_SIDE:
             w.mov(base, 0)
         else:
             emit_multiply(w, base, scratch, self.k)
@@ -138,13 +144,14 @@ def build(options: Options) -> Build:
         tile=tile,
         plan=_plan(ours.plan),
         coordinates=Batched(layout=options.layout, m=one.m, n=one.n, k=one.k),
-        epilogue=Folded(store, options.n // 4) if options.layout == "horizontal" else store,
+        epilogue=Folded(store, options.n // 4) if options.layout in _SIDE_BY_SIDE else store,
     )
     groups = {
         "z": (columns, rows, options.batches),
         "stacked": (columns, rows * options.batches, 1),
         "horizontal": (columns * options.batches, rows, 1),
         "repeat-b": (columns, rows, 1),
+        "repeat-b-x": (columns, rows, 1),
     }
     constants = (
         *schedule.epilogue.constants(tile, 2 * options.n),
@@ -165,12 +172,12 @@ def build(options: Options) -> Build:
 def _check(name: str, options: Options) -> None:
     if options.layout not in LAYOUTS:
         raise KernelError(f"{name}: layout is {options.layout!r}; give one of {', '.join(LAYOUTS)}")
-    if options.batches < 1 or (options.layout == "repeat-b" and options.batches != 1):
-        raise KernelError(f"{name}: batches is {options.batches}; give 1 or more, with repeat-b 1")
+    if options.batches < 1 or (options.layout in _REPEATED and options.batches != 1):
+        raise KernelError(f"{name}: batches is {options.batches}; give 1 or more, with repeat-b and -x 1")
     if options.k_unroll < 1:
         raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
-    side, what = (options.n, "n") if options.layout == "horizontal" else (options.m, "m")
-    if options.layout in ("stacked", "horizontal") and side & (side - 1):
+    side, what = (options.n, "n") if options.layout in _SIDE_BY_SIDE else (options.m, "m")
+    if options.layout in ("stacked", *_SIDE_BY_SIDE) and side & (side - 1):
         raise KernelError(f"{name}: {what} is {side}; with layout={options.layout} give a power of 2")
     if max(_one(options).m, options.k) >= 1024 and any(
         side & (side - 1) for side in (_one(options).m, options.k)
@@ -184,7 +191,7 @@ def _check(name: str, options: Options) -> None:
 def _sides(options: Options) -> tuple[tuple[int, int], tuple[int, int]]:
     """Rows and columns of all A and of all B, as matrices."""
     parts = _parts(options)
-    b = (options.k, parts * options.n) if options.layout == "horizontal" else (parts * options.k, options.n)
+    b = (options.k, parts * options.n) if options.layout in _SIDE_BY_SIDE else (parts * options.k, options.n)
     return (parts * _one(options).m, options.k), b
 
 
@@ -210,7 +217,7 @@ def _images(options: Options, products: list[tuple[NDArray[Any], NDArray[Any]]])
     """The arrays of the products' matrices."""
     (rows, k), (depth, width) = _sides(options)
     a = np.concatenate([a for a, _ in products])
-    b = np.concatenate([b for _, b in products], axis=1 if options.layout == "horizontal" else 0)
+    b = np.concatenate([b for _, b in products], axis=1 if options.layout in _SIDE_BY_SIDE else 0)
     image = matmul.images(_Shape(rows, 4, k), a, np.zeros((k, 4)))["A"]
     return {"A": image, "B": np.ascontiguousarray(b, np.float16).reshape(depth, width // 4, 4)}
 
@@ -220,7 +227,7 @@ def _products(options: Options, arrays: Arrays) -> list[Arrays]:
     one, parts = _one(options), _parts(options)
     (_, _), (depth, width) = _sides(options)
     b = arrays["B"].reshape(depth, width)
-    split = np.split(b, parts, axis=1 if options.layout == "horizontal" else 0)
+    split = np.split(b, parts, axis=1 if options.layout in _SIDE_BY_SIDE else 0)
     return [
         {"A": a, "B": own.reshape(one.k, one.n // 4, 4)}
         for a, own in zip(np.split(arrays["A"], parts), split, strict=True)
@@ -232,7 +239,7 @@ def _random(options: Options, rng: np.random.Generator) -> Arrays:
     one, parts = _one(options), _parts(options)
     a = rng.standard_normal((parts, one.m, one.k))
     b = rng.standard_normal((parts, one.k, one.n))
-    if options.layout == "repeat-b":
+    if options.layout in _REPEATED:
         b[:] = b[0]
     return _images(options, list(zip(a, b, strict=True)))
 
@@ -283,6 +290,7 @@ GEMM = Kernel(
         Case("stacked", dict(m=32, n=256, k=32, batches=3, layout="stacked")),
         Case("horizontal", dict(m=32, n=256, k=40, batches=3, layout="horizontal")),
         Case("repeat-b", dict(m=64, n=256, k=20, batches=1, layout="repeat-b")),
+        Case("repeat-b-x", dict(m=64, n=256, k=20, batches=1, layout="repeat-b-x")),
         Case("image-store", dict(m=64, n=512, k=32, batches=1, image_store=True)),
         Case("image-horizontal", dict(m=32, n=256, k=8, batches=4, layout="horizontal", image_store=True)),
     ),

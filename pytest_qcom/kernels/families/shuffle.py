@@ -44,6 +44,8 @@ class Options:
         amount: of a loop's ``shfl`` the distance, of its ``brcst`` the fiber.
         bench: empty for a map, else ``throughput`` or ``chain``.
         ops_per_iter, loops: of a loop.
+        blocks: a map of broadcasts by ``shfl`` instead: each fiber goes up by its place within a block, of 4
+            fibers, of 8, and so on up to the wave, so that all of the block get the word of its first.
         fiberid: the map of what getfiberid says instead. The notes' device hung on it.
         threads, thread128, groups_x, groups_y: the launch.
     """
@@ -54,6 +56,7 @@ class Options:
     bench: str = ""
     ops_per_iter: int = 16
     loops: int = 255
+    blocks: bool = False
     fiberid: bool = False
     threads: int = 128
     thread128: bool = True
@@ -63,18 +66,22 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """One shuffle: the instruction, its mode, and the distance or fiber, in a register or in the word."""
+    """One shuffle: the instruction, its mode, and the distance or fiber, in a register or in the word.
+
+    ``block``: the distance is a fiber's own, its place within so many neighbours.
+    """
 
     op: str
     mode: str
     amount: int
     in_register: bool = False
+    block: int = 0
 
     def source(self, lanes: NDArray[np.int64], wave: int) -> NDArray[np.int64]:
         """The fiber of the wave that each of ``lanes`` reads."""
         reach = {
             "xor": lanes ^ self.amount,
-            "up": lanes - self.amount,
+            "up": lanes - (lanes % self.block if self.block else self.amount),
             "down": lanes + self.amount,
             "rup": (lanes - self.amount) % wave,
             "rdown": (lanes + self.amount) % wave,
@@ -88,6 +95,8 @@ class Shuffle:
 
 def shuffles(options: Options) -> tuple[Shuffle, ...]:
     """What a map has a column of."""
+    if options.blocks:
+        return tuple(Shuffle("shfl", "up", 0, in_register=True, block=block) for block in _blocks(options))
     modes = (options.mode,) if options.mode else SHUFFLES if options.op == "shfl" else QUADS
     if options.op == "quad":
         return tuple(
@@ -98,6 +107,12 @@ def shuffles(options: Options) -> tuple[Shuffle, ...]:
     amounts = (1, 2, 3, 4, 16)
     words = tuple(Shuffle("shfl", mode, amount) for mode in modes for amount in amounts)
     return (*words, *(Shuffle("shfl", mode, 5, in_register=True) for mode in modes))
+
+
+def _blocks(options: Options) -> list[int]:
+    """4 and its doubles up to the fibers of a wave."""
+    wave = min(128 if options.thread128 else 64, options.threads)
+    return [1 << power for power in range(2, wave.bit_length())]
 
 
 def build(options: Options) -> Build:
@@ -142,8 +157,11 @@ def _check(options: Options) -> None:
         )
     if options.bench not in _BENCHES:
         raise KernelError(f"{name}: bench is {options.bench!r}; give throughput, chain or nothing")
-    if options.bench and options.fiberid:
-        raise KernelError(f"{name}: fiberid is a map; give it without bench")
+    for option in ("fiberid", "blocks"):
+        if options.bench and getattr(options, option):
+            raise KernelError(f"{name}: {option} is a map; give it without bench")
+    if options.blocks and (options.fiberid or options.op != "shfl" or options.mode):
+        raise KernelError(f"{name}: blocks is a map of its own; give it without fiberid, mode and op=quad")
     if options.threads not in CHOICES:
         raise KernelError(f"{name}: threads is {options.threads}; give one of {CHOICES}")
     for option in ("ops_per_iter", "loops", "groups_x", "groups_y"):
@@ -169,7 +187,9 @@ def _emit_map(w: Writer, plan: RegisterPlan, options: Options) -> list[Reg]:
         w.emit("getfiberid.u32", results[0])
         return [results[0]]
     for number, one in enumerate(shuffles(options)):
-        if one.in_register or one.mode == "brcst":
+        if one.block:
+            w.alu("and.b", index, plan["own"][0], one.block - 1)
+        elif one.in_register or one.mode == "brcst":
             w.mov(index, one.amount)
         _emit(w, one, results[number], plan["own"][0], index)
     return list(results)
@@ -256,6 +276,8 @@ SHUFFLE = Kernel(
         Case("shfl-modes-256", dict(threads=256, thread128=False, **_SMALL)),
         Case("quad-map", dict(op="quad", **_SMALL)),
         Case("quad-map-64", dict(op="quad", thread128=False, **_SMALL)),
+        Case("blocks", dict(blocks=True, **_SMALL)),
+        Case("blocks-64", dict(blocks=True, threads=256, thread128=False, **_SMALL)),
         Case("fiberid", dict(fiberid=True, **_SMALL)),
         Case("fiberid-64", dict(fiberid=True, thread128=False, **_SMALL)),
     ),
