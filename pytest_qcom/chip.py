@@ -371,7 +371,10 @@ A630 = Chip(
             "How does cov round with round field 0?",
             "towards zero, so an f32 above 65504 converts to f16 65504; (even) rounds to nearest even",
             "to nearest even",
-            "Mesa, ir3 round_t names 0 ROUND_ZERO; tinygrad issue 18071 reports the same",
+            "Mesa, ir3 round_t names 0 ROUND_ZERO, create_cov leaves 0 for f2f16_rtz and sets EVEN for "
+            "f2f16_rtne, and its list of Vulkan tests that fail on an A630 (freedreno-a630-fails.txt) has "
+            "none of rounding; tinygrad's commit 1c16b6e skipped test_gemm_fp16 on a device as not precise "
+            "enough, which rounding to nearest would pass",
             Certainty.INFERRED,
         ),
         Choice(
@@ -379,7 +382,10 @@ A630 = Chip(
             "How does an integer to float cov round with round field 0?",
             "towards zero",
             "to nearest even",
-            "as cov-rounding",
+            "Mesa's freedreno-a630-fails.txt has piglit's fs-uint-to-float-of-extract-int16 and -int8, "
+            "which wanted 2^32 for 2^32 - 1 (piglit now takes 2^32 - 256 too, towards zero); later versions "
+            "of create_cov set EVEN here where a program asks for it",
+            Certainty.MEASURED,
         ),
         Choice(
             "cov-saturation",
