@@ -27,8 +27,9 @@ from pytest_qcom.kernels.rewrite import counts as instruction_counts
 from pytest_qcom.kernels.rewrites.accumulators import recognise
 from pytest_qcom.kernels.rewrites.compact import compact, regroup
 from pytest_qcom.kernels.rewrites.loop import Mismatch
-from pytest_qcom.kernels.rewrites.matmul import Schedule, rewrite
+from pytest_qcom.kernels.rewrites.matmul import rewrite
 from pytest_qcom.kernels.rewrites.pipelines import parse
+from pytest_qcom.kernels.rewrites.schedule import Schedule
 from pytest_qcom.kernels.waits import slots
 
 KERNEL = KERNELS["matmul_patch_fp32"]

@@ -74,6 +74,11 @@ def test_a_tile_that_is_not_copied_shows(lenient: Device) -> None:
         ("gemm_image_local_fp16", {"global_b": True}, "nothing goes through local memory; give staged=none"),
         ("gemm_image_local_fp16", {"bk4": 3}, "bk4 is 3; give one of 1, 2, 4, 8, 16"),
         ("gemm_image_local_fp16", {"rows": 3}, "rows is 3; give 1, 2, 4 or 8"),
+        (
+            "gemm_image_local_fp16",
+            {"stride": 1024},
+            "stride is 1024; give a multiple of 4 from n = 1536 on, or 0",
+        ),
         ("gemm_image_local_fp16", {"m": 16}, "is not made of tiles of 32 x 128 x 32"),
         ("gemm_globalb_fp16", {"n": 100}, "is not made of tiles of 16 x 128 x 4"),
         ("pack_banked", {"m": 6}, "6 x 768; give multiples of 4 whose product is one of 512"),

@@ -26,14 +26,12 @@ from pytest_qcom.kernels.full_published import (
 )
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.quads import SHUFFLES, QuadB
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Action, Load, Multiply, Schedule, Step
-from pytest_qcom.kernels.writer import Writer
+from pytest_qcom.kernels.schedule import Action, Load, Multiply, Step
 
 ROWS = 4
 _ROWS = tuple(range(ROWS))
-_SHUFFLES = {1: "xor", 2: "up", 3: "down", 6: "rup", 7: "rdown"}
-"""Modes of a shuffle as its word encodes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +147,10 @@ def _check(name: str, ncols: int, options: Published4xN, chosen: list[str]) -> N
         raise KernelError(f"{name}: pipeline with {words(others, ', ')}; leave that out")
     if options.quad_map and options.threads < 128:
         raise KernelError(f"{name}: quad-map with {options.threads} threads; a quad is four tiles, give 128")
-    if options.quad_b_shfl_mode and options.quad_b_shfl_mode not in _SHUFFLES:
+    if options.quad_b_shfl_mode and options.quad_b_shfl_mode not in SHUFFLES:
         raise KernelError(
             f"{name}: quad-b-shfl-mode is {options.quad_b_shfl_mode}; give one of "
-            f"{', '.join(map(str, _SHUFFLES))}, or 0 for broadcasts"
+            f"{', '.join(map(str, SHUFFLES))}, or 0 for broadcasts"
         )
     if options.quad_b and options.coord_delay >= 0 and not options.quad_b_load_all:
         raise KernelError(
@@ -216,61 +214,6 @@ def _sampled(
 ) -> tuple[Load | Multiply | Action, ...]:
     """Some samples, each behind its coordinate or all behind all of theirs."""
     return (Aim(coordinates, loads), Fetch(coordinates, loads)) if batched else loads
-
-
-@dataclass(frozen=True, slots=True)
-class QuadB:
-    """The four k of B, sampled by the first fiber of each quad and handed to the others.
-
-    The plan gives ``sampled``, four vec4 beside ``b0``, and ``lane``, one scalar, which may lie over A.
-
-    Attributes:
-        load_all: no branch: every fiber samples.
-        shuffle: the mode of scalar shuffles; 0 for vector broadcasts.
-    """
-
-    coordinates: Counted
-    load_all: bool
-    shuffle: int
-
-    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
-        plan, lane = schedule.plan, schedule.plan["lane"][0]
-        sampled, over = plan["sampled"], f"over{len(w)}"
-        for kk in range(4):
-            w.mov(sampled.vec(kk), plan["col"][0])
-            w.alu("add.s", sampled.vec(kk) + 1, plan["ky"][0], kk - self.coordinates.ahead)
-        w.alu("shr.b", lane, plan["row"][0], ROWS.bit_length() - 1)
-        w.emit("nop", rpt=2)
-        w.alu("and.b", lane, lane, 3)
-        w.emit("nop", rpt=2)
-        if not self.load_all:
-            w.alu("cmps.s.eq", "p0.x", lane, 0)
-            w.emit("nop", rpt=5)
-            w.branch(over)
-        for kk in range(4):
-            if self.load_all and self.coordinates.delay >= 0:
-                w.emit("nop", rpt=self.coordinates.delay)
-            self.coordinates.fetch(w, schedule, Load("B", (0,)), sampled.vec(kk), sampled.vec(kk))
-        w.label(over)
-        w.emit("nop", ss=True, jp=True)
-        self._hand(w, plan)
-
-    def _hand(self, w: Writer, plan: RegisterPlan) -> None:
-        lane, sampled, target = plan["lane"][0], plan["sampled"], plan["b0"]
-        if not self.shuffle:
-            w.mov(lane, 0)
-            w.emit("nop", rpt=5)
-            for kk in range(4):
-                registers = target.vec(kk), sampled.vec(kk), lane
-                w.emit("quad_shuffle.brcst", *registers, type="u32", wrmask=15, sy=not kk)
-            return
-        mode = _SHUFFLES[self.shuffle]
-        if mode.endswith("down"):  # the first fiber is behind
-            w.alu("sub.s", lane, 0, lane)
-            w.emit("nop", rpt=5)
-        w.emit("nop", sy=True)
-        for index in range(16):
-            w.emit(f"shfl.{mode}.u32", target[index], sampled[index], lane)
 
 
 def _low(options: Published4xN) -> Form:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from pytest_qcom.kernels import flat, matmul, single, uops
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES
 from pytest_qcom.kernels.uops import THREADS, Array
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
 
 NAME = "gemm_image_local_fp16"
 GLOBAL_NAME = "gemm_globalb_fp16"
@@ -126,7 +129,6 @@ def _check(name: str, options: Options) -> None:
 
 
 def _program(name: str, options: Options, arrays: tuple[Array, ...]) -> Any:
-    from tinygrad.dtype import AddrSpace, dtypes
     from tinygrad.uop.ops import AxisType, UOp
 
     k4, n4, bk4, rows = options.k // 4, options.n // 4, options.bk4, options.rows
@@ -137,16 +139,7 @@ def _program(name: str, options: Options, arrays: tuple[Array, ...]) -> Any:
     lane, first = local % LANES, local // LANES * rows
     tile, inner = UOp.range(k4 // bk4, 0, AxisType.REDUCE), UOp.range(bk4, 1, AxisType.REDUCE)
 
-    def staged(texels: int, slot: int, source: Callable[[UOp], UOp], buffer: UOp) -> tuple[UOp, list[UOp]]:
-        """Local memory of some texels, and the stores that fill it."""
-        memory = UOp.placeholder((4 * texels,), dtypes.half, slot, AddrSpace.LOCAL)
-        stores = []
-        for start in range(0, texels, THREADS):
-            at = local + start if texels >= start + THREADS else (local + start) % texels
-            texel = [value.cast(dtypes.half) for value in uops.vector(buffer, source(at))]
-            stores += uops.put(memory, at, texel)
-        return memory, stores
-
+    staged = functools.partial(_staged, local)
     local_a, local_b, stores = a, b, list[UOp]()
     if options.staged == "ab":
         local_a, filled = staged(
@@ -192,6 +185,22 @@ def _program(name: str, options: Options, arrays: tuple[Array, ...]) -> Any:
     place = (group_y * band + first) * apart + group_x * LANES + lane
     written = [uops.put(c, place + row * apart, totals[4 * row : 4 * row + 4]) for row in range(rows)]
     return uops.sink(name, [store for row in written for store in row])
+
+
+def _staged(
+    fiber: UOp, texels: int, slot: int, source: Callable[[UOp], UOp], buffer: UOp
+) -> tuple[UOp, list[UOp]]:
+    """Local memory of some texels, and the stores that fill it."""
+    from tinygrad.dtype import AddrSpace, dtypes
+    from tinygrad.uop.ops import UOp
+
+    memory = UOp.placeholder((4 * texels,), dtypes.half, slot, AddrSpace.LOCAL)
+    stores = []
+    for start in range(0, texels, THREADS):
+        at = fiber + start if texels >= start + THREADS else (fiber + start) % texels
+        texel = [value.cast(dtypes.half) for value in uops.vector(buffer, source(at))]
+        stores += uops.put(memory, at, texel)
+    return memory, stores
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from pytest_qcom.kernels.rewrite import AutoRepeat, PairMerge, PairRepeat, SyncS
 from pytest_qcom.kernels.rewrites.accumulators import recognise
 from pytest_qcom.kernels.rewrites.compact import compact, regroup
 from pytest_qcom.kernels.rewrites.loop import Mismatch
-from pytest_qcom.kernels.rewrites.matmul import Schedule, rewrite, unsampled
+from pytest_qcom.kernels.rewrites.matmul import rewrite, unsampled
+from pytest_qcom.kernels.rewrites.schedule import Schedule
 
 STARTS = {"l25": 25, "n512": 21, "accum": 21, "n1024": 21, "l23": 23, "n384": 19}
 """Where the loop starts that a name is about, as an instruction number; ``accum`` is for N = 1024."""
