@@ -105,6 +105,10 @@ class View:
         """Whether it is all of the memory."""
         return self.start == 0 and self.nbytes == self.memory.nbytes
 
+    def within(self, place: View) -> View:
+        """The same bytes of another view, as they are of the memory."""
+        return View(place.memory, place.start + self.start, self.nbytes, self.dtype)
+
     def overlaps(self, other: View) -> bool:
         """Whether both have a byte in common."""
         same = self.memory is other.memory
@@ -224,14 +228,10 @@ class Call:
         """The program's name."""
         return self.program.label if self.program else "copy"
 
-    def substituted(self, memories: Mapping[Memory, Memory]) -> Call:
-        """The call with other memory in the place of some; views keep their bytes and types."""
-        return replace(self, views=tuple(_moved(view, memories) for view in self.views))
-
-
-def _moved(view: View, memories: Mapping[Memory, Memory]) -> View:
-    memory = memories.get(view.memory)
-    return view if memory is None else View(memory, view.start, view.nbytes, view.dtype)
+    def substituted(self, places: Mapping[Memory, View]) -> Call:
+        """The call with views in the place of some memory; its own keep their offsets, sizes and types."""
+        moved = (view.within(places[view.memory]) if view.memory in places else view for view in self.views)
+        return replace(self, views=tuple(moved))
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,23 @@ def _heads(generator: np.random.Generator) -> Function:
     return run
 
 
+def _shared_heads(generator: np.random.Generator) -> Function:
+    """Small products of one vector, all at once."""
+    from tinygrad import Tensor
+
+    weights = [
+        (_weight(generator, 128, 64), _weight(generator, 64), _weight(generator, 64, 32)) for _ in range(4)
+    ]
+
+    def run(features: Any) -> Any:
+        made = [
+            ((features @ one + bias).relu().contiguous() @ two).contiguous() for one, bias, two in weights
+        ]
+        return Tensor.cat(*made, dim=1).cast("float32").contiguous()
+
+    return run
+
+
 def _stem(generator: np.random.Generator) -> Function:
     """The first convolution, of two frames of six planes, and a GELU."""
     kernel, bias = _weight(generator, 16, 12, 3, 3), _weight(generator, 16)
@@ -113,6 +130,12 @@ MODELS: dict[str, Model] = {
             summary="many small products of one vector, some of them exported twice",
             inputs={"features": Shape((1, 128))},
             build=_heads,
+        ),
+        Model(
+            name="shared-heads",
+            summary="small products of one vector with biases, all at once",
+            inputs={"features": Shape((1, 128))},
+            build=_shared_heads,
         ),
         Model(
             name="stem",

@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_qcom.errors import PatchError
 from pytest_qcom.openpilot import execution
-from pytest_qcom.openpilot.graph import Call, Graph, Memory
+from pytest_qcom.openpilot.graph import Call, Graph, Memory, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Edit:
 
     Attributes:
         calls: what stands in the place of a call; calls that are not named stay.
-        aliases: memory that is read in the place of another's.
+        aliases: what is read in the place of a memory, from its start.
         order: of all calls of the graph, by number; ``None`` to leave them.
     """
 
     calls: Mapping[int, tuple[Call, ...]] = field(default_factory=dict)
-    aliases: Mapping[Memory, Memory] = field(default_factory=dict)
+    aliases: Mapping[Memory, View] = field(default_factory=dict)
     order: tuple[int, ...] | None = None
 
 
@@ -149,17 +149,18 @@ def apply(patch: Patch, graph: Graph) -> Applied:
 
 def _edited(graph: Graph, edits: list[Edit]) -> list[Call]:
     becomes: dict[int, tuple[Call, ...]] = {}
-    aliases: dict[Memory, Memory] = {}
+    aliases: dict[Memory, View] = {}
     order: tuple[int, ...] = tuple(range(len(graph.calls)))
     for edit in edits:
         becomes.update(edit.calls)
         aliases.update(edit.aliases)
         order = edit.order if edit.order is not None else order
 
-    def final(memory: Memory) -> Memory:
-        while memory in aliases:
-            memory = aliases[memory]
-        return memory
+    def final(memory: Memory) -> View:
+        view = aliases[memory]
+        while view.memory in aliases:
+            view = view.within(aliases[view.memory])
+        return view
 
     found = [call for number in order for call in becomes.get(number, (graph.calls[number],))]
     known = {memory: final(memory) for memory in aliases}

@@ -68,8 +68,8 @@ class Product:
         return 2.0 * self.m * self.n * self.k
 
 
-class _None(Exception):
-    """It is no product, for the reason that it says. It does not leave this module."""
+class NoProduct(Exception):
+    """It is no product, for the reason that it says; no error of a graph."""
 
 
 def product(call: Call) -> Product | str:
@@ -84,7 +84,7 @@ def product(call: Call) -> Product | str:
 def _product(program: Program, weights: tuple[int, ...]) -> Product | str:
     try:
         return _found(lowered.body(program), program, weights)
-    except (_None, GraphError) as error:
+    except (NoProduct, GraphError) as error:
         return str(error)
 
 
@@ -114,7 +114,7 @@ def sums(sink: UOp) -> Iterator[Sum]:
     """
     try:
         yield from _sums(sink)
-    except _None as error:
+    except NoProduct as error:
         raise GraphError(f"sums of products: {error}") from error
 
 
@@ -127,7 +127,7 @@ def _sums(sink: UOp) -> Iterator[Sum]:
         for lane, each in enumerate(values):
             accumulated = totals(each)
             if len(accumulated) != 1:
-                raise _None(f"a stored value depends on {len(accumulated)} sums, of a product on one")
+                raise NoProduct(f"a stored value depends on {len(accumulated)} sums, of a product on one")
             pairs, loops = _addends(*accumulated)
             yield Sum(Access(slot, store.src[0].src[1:], lane), tuple(pairs), loops)
 
@@ -168,15 +168,15 @@ def _addends(node: UOp) -> tuple[list[tuple[Access, Access]], tuple[UOp, ...]]:
     after = _loop(node)
     place = lowered.constant(node.src[0].src[1])
     if after is None or place is None:
-        raise _None("a sum is not kept at a fixed place")
+        raise NoProduct("a sum is not kept at a fixed place")
     stores, loops = _ended(after.src[1:])
     carried = [store for store in stores if _at(store.src[0], after.src[0]) == place]
     if len(carried) != 1:
-        raise _None("a sum is added to at several places")
+        raise NoProduct("a sum is added to at several places")
     before, _ = _ended(carried[0].src[0].src[0].src[1:])
     first = [store for store in before if _at(store.src[0], after.src[0]) == place]
     if [lowered.constant(store.src[1]) for store in first] != [0]:
-        raise _None("a sum does not start at zero")
+        raise NoProduct("a sum does not start at zero")
     pairs: list[tuple[Access, Access]] = []
     for leaf in _leaves(carried[0].src[1]):
         if leaf.op is Ops.LOAD and leaf.src[0] is carried[0].src[0]:
@@ -226,7 +226,7 @@ def _pairs(leaf: UOp, loops: tuple[UOp, ...]) -> tuple[list[tuple[Access, Access
     from tinygrad.uop.ops import Ops
 
     if leaf.op is Ops.MUL:
-        return [(_access(leaf.src[0]), _access(leaf.src[1]))], ()
+        return [(access(leaf.src[0]), access(leaf.src[1]))], ()
     pairs: list[tuple[Access, Access]] = []
     own: tuple[UOp, ...] = ()
     for each in _leaves(_shared(leaf, loops)):
@@ -234,9 +234,9 @@ def _pairs(leaf: UOp, loops: tuple[UOp, ...]) -> tuple[list[tuple[Access, Access
             more, inner = _addends(each)
             pairs, own = pairs + more, own + inner
         elif each.op is Ops.MUL:
-            pairs.append((_access(each.src[0]), _access(each.src[1])))
+            pairs.append((access(each.src[0]), access(each.src[1])))
         else:
-            raise _None(f"a sum adds a {each.op.name.lower()}, not a product of two loads")
+            raise NoProduct(f"a sum adds a {each.op.name.lower()}, not a product of two loads")
     return pairs, own
 
 
@@ -250,14 +250,14 @@ def _shared(leaf: UOp, loops: tuple[UOp, ...]) -> UOp:
         lane, leaf = int(lowered.constant(leaf.src[1]) or 0), leaf.src[0]
     place = leaf.src[0] if leaf.op is Ops.LOAD else leaf
     if place.op not in (Ops.SHRINK, Ops.INDEX) or place.src[0].op is not Ops.AFTER or len(loops) != 1:
-        raise _None("a sum adds what is no product of two loads")
+        raise NoProduct("a sum adds what is no product of two loads")
     memory = place.src[0].src[0]
     if memory.op is not Ops.BUFFER or memory.arg.addrspace is not AddrSpace.LOCAL:
-        raise _None("a sum adds what is no product of two loads")
+        raise NoProduct("a sum adds what is no product of two loads")
     stored = [n for n in place.src[0].toposort() if n.op is Ops.STORE and n.src[0].src[0] is memory]
-    fibers = {node for store in stored for node in _symbols(Access(0, (store.src[0].src[1],), 0))}
+    fibers = {node for store in stored for node in symbols(Access(0, (store.src[0].src[1],), 0))}
     if len(stored) != 1 or len(fibers) != 1:
-        raise _None("a workgroup's sums are put together in a way of their own")
+        raise NoProduct("a workgroup's sums are put together in a way of their own")
     (fiber,) = fibers
     value = stored[0].src[1]
     value = value.src[lane] if value.op is Ops.STACK else value
@@ -267,11 +267,11 @@ def _shared(leaf: UOp, loops: tuple[UOp, ...]) -> UOp:
         _evaluate(place.src[1], {loops[0]: turns}),
     )
     if _size(fiber) != len(turns) or not np.array_equal(wrote, read):
-        raise _None("a workgroup's sums are put together in a way of their own")
+        raise NoProduct("a workgroup's sums are put together in a way of their own")
     return lowered.transformed(value, lambda node, _: loops[0] if node is fiber else None)
 
 
-def _access(node: UOp) -> Access:
+def access(node: UOp) -> Access:
     from tinygrad.uop.ops import Ops
 
     while node.op is Ops.CAST:
@@ -280,9 +280,9 @@ def _access(node: UOp) -> Access:
     if node.op is Ops.INDEX:
         lane, node = int(lowered.constant(node.src[1]) or 0), node.src[0]
     if node.op is not Ops.LOAD or node.src[0].op is not Ops.INDEX or node.src[0].src[0].op is not Ops.PARAM:
-        raise _None(f"a factor is a {node.op.name.lower()} and no load of an argument")
+        raise NoProduct(f"a factor is a {node.op.name.lower()} and no load of an argument")
     if len(node.src) != 1:
-        raise _None("a factor is loaded only where a condition holds")
+        raise NoProduct("a factor is loaded only where a condition holds")
     return Access(node.src[0].src[0].arg.slot, node.src[0].src[1:], lane)
 
 
@@ -305,7 +305,7 @@ def _evaluate(node: UOp, values: Mapping[UOp, Indices], default: int | None = No
             return values[at]
         if at.op in (Ops.SPECIAL, Ops.RANGE):  # what a loop waits for is no part of the index
             if default is None:
-                raise _None(f"an index depends on {at.arg}")
+                raise NoProduct(f"an index depends on {at.arg}")
             return np.int64(default)
         if at.op is Ops.CONST:
             return np.int64(at.arg)
@@ -313,19 +313,19 @@ def _evaluate(node: UOp, values: Mapping[UOp, Indices], default: int | None = No
             return value(at.src[0])
         if at.op in two:
             return two[at.op](value(at.src[0]), value(at.src[1]))
-        raise _None(f"an index is computed with a {at.op.name.lower()}")
+        raise NoProduct(f"an index is computed with a {at.op.name.lower()}")
 
     return np.asarray(value(node), np.int64)
 
 
-def _elements(access: Access, program: Program, values: Mapping[UOp, Indices]) -> Indices:
+def elements(access: Access, program: Program, values: Mapping[UOp, Indices]) -> Indices:
     """The element of its argument that an access is to."""
     shape = program.parameters[access.slot].shape
     index = [_evaluate(part, values, default=0) for part in access.index]
     if len(index) == 1:
         return index[0] + access.lane
     if len(index) != 2 or not program.parameters[access.slot].image:
-        raise _None(f"argument {access.slot} is indexed in {len(index)} dimensions")
+        raise NoProduct(f"argument {access.slot} is indexed in {len(index)} dimensions")
     return (index[0] * shape[1] + index[1]) * _LANES + access.lane
 
 
@@ -336,14 +336,14 @@ def _found(sink: UOp, program: Program, weights: tuple[int, ...]) -> Product:
     slots = {frozenset((one.slot, other.slot)) for each in found for one, other in each.pairs}
     outs = {each.store.slot for each in found}
     if len(slots) != 1 or len(outs) != 1 or len(next(iter(slots))) != 2:
-        raise _None(f"its sums are of {len(slots)} pairs of arguments and go to {len(outs)}")
+        raise NoProduct(f"its sums are of {len(slots)} pairs of arguments and go to {len(outs)}")
     right = max(next(iter(slots)), key=lambda slot: (slot in weights, slot))
     (left,) = next(iter(slots)) - {right}
     loops = tuple(dict.fromkeys(loop for each in found for loop in each.loops))
     grid = [node for node in sink.toposort() if node.op is Ops.SPECIAL]
-    symbols = {node for each in found for access in _accesses(each) for node in _symbols(access)}
-    fibers = [node for node in grid if node in symbols]
-    places = _mesh(fibers)
+    used = {node for each in found for place in _accesses(each) for node in symbols(place)}
+    fibers = [node for node in grid if node in used]
+    places = mesh(fibers)
     rows = [_places(each, program, places, left) for each in found]
     left_steps, right_steps = _steps(found[0], program, loops, left, {})
     generator = np.random.default_rng(0)
@@ -351,7 +351,7 @@ def _found(sink: UOp, program: Program, weights: tuple[int, ...]) -> Product:
         for _ in range(_PROBES):
             at = {node: np.int64(generator.integers(_size(node))) for node in fibers}
             if not np.array_equal(_steps(each, program, loops, left, at), (left_steps, right_steps)):
-                raise _None("its sums do not step through their arguments alike")
+                raise NoProduct("its sums do not step through their arguments alike")
     table = np.concatenate(rows, axis=1)
     return _matrix(table, left_steps, right_steps, (outs.pop(), left, right))
 
@@ -362,7 +362,7 @@ def _accesses(each: Sum) -> Iterator[Access]:
         yield from pair
 
 
-def _symbols(access: Access) -> Iterator[UOp]:
+def symbols(access: Access) -> Iterator[UOp]:
     from tinygrad.uop.ops import Ops
 
     pending = list(access.index)
@@ -374,7 +374,7 @@ def _symbols(access: Access) -> Iterator[UOp]:
             pending += node.src
 
 
-def _mesh(nodes: list[UOp]) -> dict[UOp, Indices]:
+def mesh(nodes: list[UOp]) -> dict[UOp, Indices]:
     """Every combination of the values of some symbols, one after the other."""
     axes = np.meshgrid(*(np.arange(_size(node)) for node in nodes), indexing="ij")
     return {node: axis.ravel() for node, axis in zip(nodes, axes, strict=True)}
@@ -387,7 +387,7 @@ def _sided(pair: tuple[Access, Access], left: int) -> tuple[Access, Access]:
 def _places(each: Sum, program: Program, places: Mapping[UOp, Indices], left: int) -> Indices:
     """(stored element, first left element, first right element) of each fiber."""
     one, other = _sided(each.pairs[0], left)
-    parts = [_elements(access, program, places) for access in (each.store, one, other)]
+    parts = [elements(place, program, places) for place in (each.store, one, other)]
     size = max((len(axis) for axis in places.values()), default=1)
     return np.stack([np.broadcast_to(part, size) for part in parts])
 
@@ -396,12 +396,12 @@ def _steps(
     each: Sum, program: Program, loops: tuple[UOp, ...], left: int, at: Mapping[UOp, Any]
 ) -> tuple[Indices, Indices]:
     """How far each product's elements are behind the first's, in the order of the left ones."""
-    turns = _mesh(list(loops))
+    turns = mesh(list(loops))
     sides: list[list[Indices]] = [[], []]
     count = max((len(axis) for axis in turns.values()), default=1)
     for pair in each.pairs:
         for side, access in enumerate(_sided(pair, left)):
-            place = _elements(access, program, {**at, **turns})
+            place = elements(access, program, {**at, **turns})
             sides[side].append(np.broadcast_to(place, count))
     one, other = (np.concatenate(side) for side in sides)
     start_one, start_other = sides[0][0][0], sides[1][0][0]
@@ -417,18 +417,18 @@ def _matrix(
     rows, row = np.unique(one, return_inverse=True)
     m, n, k = len(rows), len(np.unique(other)), len(left_steps)
     if m * n != len(stored):
-        raise _None(f"it stores {len(stored)} values of {m} rows and {n} columns")
+        raise NoProduct(f"it stores {len(stored)} values of {m} rows and {n} columns")
     if not np.array_equal(left_steps - left_steps[0], np.arange(k)):
-        raise _None("its left rows are not one element after the other")
+        raise NoProduct("its left rows are not one element after the other")
     columns = other[row == row[0]]
     strides = np.diff(rows)
     out_start, out_stride = int(stored[0]), int(stored[n] - stored[0]) if m > 1 else n
     expected = out_start + out_stride * np.arange(m)[:, None] + np.arange(n)[None, :]
     regular = len(columns) == n and np.array_equal(np.tile(columns, m), other)
     if not regular or not np.array_equal(expected.ravel(), stored) or len(np.unique(strides)) > 1:
-        raise _None("its rows and columns are not stored in order")
+        raise NoProduct("its rows and columns are not stored in order")
     if not np.array_equal(row, np.repeat(np.arange(m), n)):
-        raise _None("its rows and columns are not stored in order")
+        raise NoProduct("its rows and columns are not stored in order")
     out, left, right = slots
     return Product(
         out=out,

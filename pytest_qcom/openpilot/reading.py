@@ -288,22 +288,27 @@ def _classified(
                 name = f"{Kind.TEMPORARY.value}{numbers[Kind.TEMPORARY]}"
                 numbers[Kind.TEMPORARY] += 1
                 live[key] = Memory(Kind.TEMPORARY, name, view.dtype, view.nbytes)
-            memory = live[key]
-            places.append(View(memory, 0, memory.nbytes, view.dtype))
+            held = key if key in live else next(k for k in live if k[0] is key[0] and _within(key, k))
+            places.append(View(live[held], view.start - held[1], view.nbytes, view.dtype))
         found.append(replace(call, views=tuple(places)))
     return tuple(found), inputs, tuple(map(rename, results))
 
 
 def _valued(memory: Memory, calls: tuple[Call, ...]) -> bool:
-    """Whether all that is read of it is what one call before wrote, as it was written."""
+    """Whether all that is read of it is what one call before wrote, or a part of that."""
     live: set[tuple[Memory, int, int]] = set()
     for call in calls:
         outs = {(view.memory, view.start, view.nbytes) for view in call.outs if view.memory is memory}
         ins = {(view.memory, view.start, view.nbytes) for view in call.ins if view.memory is memory}
-        if ins - live or any(_meet(one, other) for one in ins for other in outs):
+        held = all(any(_within(one, other) for other in live) for one in ins)
+        if not held or any(_meet(one, other) for one in ins for other in outs):
             return False
         live = {kept for kept in live if not any(_meet(kept, new) for new in outs)} | outs
     return True
+
+
+def _within(one: tuple[Memory, int, int], other: tuple[Memory, int, int]) -> bool:
+    return other[1] <= one[1] and one[1] + one[2] <= other[1] + other[2]
 
 
 def _meet(one: tuple[Memory, int, int], other: tuple[Memory, int, int]) -> bool:

@@ -103,7 +103,7 @@ class _Writer:
     def __init__(self, arena: Plan, place: Record | None) -> None:
         self._arena = arena
         self._place = place
-        self._views: dict[tuple[Memory, str], Record] = {}
+        self._views: dict[View, Record] = {}
 
     def lowered(self, calls: Sequence[Call]) -> Any:
         """The nodes of the calls, those of a batch as one."""
@@ -126,13 +126,16 @@ class _Writer:
     def view(self, view: View) -> Record:
         memory = view.memory
         if memory.kind is Kind.TEMPORARY:
-            key = (memory, view.dtype)
-            if key not in self._views:
+            if view not in self._views:
                 assert self._place is not None
-                start = self._arena.starts[memory]
-                self._views[key] = nodes.part(self._place, start, memory.nbytes, view.dtype)
-            return self._views[key]
+                start = self._arena.starts[memory] + view.start
+                self._views[view] = nodes.part(self._place, start, view.nbytes, view.dtype)
+            return self._views[view]
         node = view.node if view.node is not None else memory.node
+        if view.node is None and not (view.whole and view.dtype == memory.dtype):
+            raise GraphError(
+                f"graph: part of {memory.name} in the place of all of it; copy it to memory of its own"
+            )
         if node is None:
             raise GraphError(f"graph: {memory.name} is {memory.kind.value} memory without a node")
         return node

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_qcom.openpilot.graph import Graph, Kind
+from pytest_qcom.openpilot.graph import Graph, Kind, View
+from pytest_qcom.openpilot.products import Product, product, products
 from pytest_qcom.openpilot.registry import PATCHES
 
 Miss = tuple[str, Callable[[Graph], Graph]]
@@ -19,7 +20,8 @@ def with_other_weights(graph: Graph) -> Graph:
         memory: replace(memory, contents=(memory.contents or b"")[:-1] + bytes([number]))
         for number, memory in enumerate(weights)
     }
-    return replace(graph, calls=tuple(call.substituted(changed) for call in graph.calls))
+    places = {memory: View.of(other) for memory, other in changed.items()}
+    return replace(graph, calls=tuple(call.substituted(places) for call in graph.calls))
 
 
 def once(graph: Graph) -> Graph:
@@ -48,11 +50,31 @@ def as_it_is(graph: Graph) -> Graph:
     return graph
 
 
+def with_changing_weights(graph: Graph) -> Graph:
+    """What multiplies is memory that could change from run to run."""
+    weights = [memory for memory in graph.memories if memory.kind is Kind.WEIGHT]
+    places = {memory: View.of(replace(memory, kind=Kind.FIXED)) for memory in weights}
+    return replace(graph, calls=tuple(call.substituted(places) for call in graph.calls))
+
+
+def with_another_reader(graph: Graph) -> Graph:
+    """The last call also reads what is between the first two products."""
+    (_, first), *_ = products(graph.calls).items()
+    between = next(call for call in graph.calls if isinstance(product(call), Product)).views[first.out]
+    last = graph.calls[-1]
+    views = (last.views[0], between, *last.views[2:])
+    return replace(graph, calls=(*graph.calls[:-1], replace(last, views=views)))
+
+
 NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "recompile": (("stem", as_it_is),),
     "fast-gelu": (("attention", as_it_is), ("vision-mlp", after("fast-gelu"))),  # a softmax; no exponential
     "blocked-forward": (("attention", after("blocked-forward")), ("stem", after("native-fp16"))),
     "native-fp16": (("attention", after("native-fp16")), ("stem", after("blocked-forward"))),
+    "skip-mlp": (("vision-mlp", with_changing_weights), ("vision-mlp", after("fuse-mlp"))),
+    "fuse-mlp": (("vision-mlp", with_changing_weights), ("vision-mlp", after("replace-up4x16"))),
+    "batch-head": (("heads", as_it_is), ("shared-heads", after("batch-head"))),
+    "head-gemv": (("shared-heads", with_changing_weights), ("heads", after("head-gemv"))),
     "replace-up4x16": (("attention", as_it_is), ("vision-mlp", after("replace-up4x16"))),  # 64 columns
     "large-fp16": (("attention", as_it_is), ("vision-mlp", after("large-fp16"))),
     "quant-forward": (("attention", as_it_is), ("vision-mlp", after("quant-forward"))),

@@ -14,7 +14,7 @@ from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.models import MODELS
 from pytest_qcom.openpilot.patch import EXACT, Edit, Patch, Site, Tolerance
 from pytest_qcom.openpilot.patches.arithmetic import gelu_polynomial
-from suites.openpilot.near_misses import NEAR_MISSES
+from suites.openpilot.near_misses import NEAR_MISSES, with_another_reader
 
 Captured = Callable[[str], Graph]
 PAIRS = [(each.name, model) for each in registry.PATCHES.values() for model in each.models]
@@ -65,6 +65,19 @@ def test_every_patch_has_a_near_miss_and_a_model() -> None:
     assert all(set(each.models) <= set(MODELS) for each in registry.PATCHES.values())
     for each in registry.PATCHES.values():
         assert bool(each.tolerance.share) != (each.tolerance.reason == EXACT.reason), each.name
+
+
+def test_a_block_whose_middle_has_another_reader_keeps_it(captured: Captured) -> None:
+    graph = with_another_reader(captured("vision-mlp"))
+    applied = patch.apply(registry.find("fuse-mlp"), graph)
+    assert [site.calls for site in applied.sites] == [(4, 5)]
+    assert [each.reason for each in applied.refusals] == ["what it multiplies is read by others, too"]
+
+
+def test_what_a_block_is_worth(captured: Captured) -> None:
+    report = patch.check(registry.find("skip-mlp"), captured("vision-mlp"), np.random.default_rng(3))
+    assert report.error > 0.1
+    assert report.seconds[1] < report.seconds[0] / 2
 
 
 def test_what_was_patched_by_hand_is_compiled_again(captured: Captured) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pytest_qcom.errors import GraphError
 from pytest_qcom.kernels import registry as kernels
 from pytest_qcom.openpilot import execution, inserted, library, products
+from pytest_qcom.openpilot.epilogues import COLUMN, ELEMENT, epilogue
 from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.products import Product
 
@@ -25,6 +26,7 @@ def gelu(x: np.ndarray) -> np.ndarray:
     [
         ("vision-mlp", [(256, 256, 64), (256, 64, 256)] * 2),
         ("heads", [(1, 64, 128), (1, 32, 64)] * 8),
+        ("shared-heads", [(1, 64, 128)] * 4 + [(1, 32, 64)] * 4),
         ("attention", [(32, 64, 64)] * 4),
         ("stem", []),
         ("input-pack", []),
@@ -81,13 +83,29 @@ def test_a_weight_has_a_matrix_and_another_argument_none(captured: Captured) -> 
     graph = captured("vision-mlp")
     (number, found), *_ = products.products(graph.calls).items()
     call = graph.calls[number].substituted(
-        {graph.calls[number].views[found.right].memory: graph.calls[number].views[found.out].memory}
+        {graph.calls[number].views[found.right].memory: graph.calls[number].views[found.out]}
     )
     with pytest.raises(GraphError, match=r"^contents of temporary1: it is temporary memory; only weights"):
         found.matrix(call)
     again = products.product(call)
     assert isinstance(again, Product)
     assert again.right == found.right
+
+
+def test_epilogues(captured: Captured) -> None:
+    """A bias by column and a GELU; a residual by place; nothing."""
+    keys = {}
+    for model in ("vision-mlp", "attention", "heads"):
+        graph = captured(model)
+        for number, found in products.products(graph.calls).items():
+            program = graph.calls[number].program
+            assert program is not None
+            made = epilogue(program, found)
+            keys[model, number] = (tuple(made.arguments.values()), made.key == "sum", "EXP2" in made.key)
+    assert keys["vision-mlp", 1] == ((COLUMN,), False, True)
+    assert keys["vision-mlp", 2] == ((), True, False)
+    assert keys["attention", 13] == ((ELEMENT,), False, False)
+    assert keys["heads", 3] == ((), True, False)
 
 
 def test_what_tinygrad_cannot_launch_is_refused() -> None:

@@ -46,8 +46,8 @@ def _results(call: Call, first: Call, same: dict[Memory, Memory]) -> dict[Memory
 
 def _drop(graph: Graph, site: Site) -> Edit:
     (number,) = site.calls
-    aliases = _results(graph.calls[number], graph.calls[site.facts["repeats"]], {})
-    return Edit(calls={number: ()}, aliases=aliases)
+    same = _results(graph.calls[number], graph.calls[site.facts["repeats"]], {})
+    return Edit(calls={number: ()}, aliases={mine: View.of(theirs) for mine, theirs in same.items()})
 
 
 def _order(graph: Graph) -> tuple[int, ...]:

@@ -1,0 +1,203 @@
+"""Programs of several products, written as UOps: a row of small ones side by side, two behind each other.
+
+Arguments are buffers or images as :mod:`pytest_qcom.kernels.uops` has them; what a product does with its sums
+is the expression of its own program.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_qcom.errors import GraphError
+from pytest_qcom.kernels import uops
+from pytest_qcom.kernels.kernel import Build
+from pytest_qcom.kernels.uops import Array
+from pytest_qcom.openpilot.epilogues import COLUMN, Epilogue
+from pytest_qcom.openpilot.products import Product
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+FIBERS = 128
+_LANES = 4
+_LOCAL = 16 << 10  # bytes of local memory that one workgroup may have
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A product with its epilogue.
+
+    Attributes:
+        extra: of each further argument, its number in the product's program and its numpy type.
+    """
+
+    product: Product
+    epilogue: Epilogue
+    extra: tuple[tuple[int, str], ...]
+
+
+def _extra(stage: Stage, prefix: str) -> list[Array]:
+    """Arrays for the further arguments, as buffers."""
+    product = stage.product
+    sizes = {COLUMN: product.n}
+    whole = product.out_start + (product.m - 1) * product.out_stride + product.n
+    return [
+        Array(f"{prefix}{slot}", (sizes.get(stage.epilogue.arguments[slot], whole),), dtype)
+        for slot, dtype in stage.extra
+    ]
+
+
+def _value(stage: Stage, total: UOp, arguments: dict[int, UOp], column: UOp, place: UOp) -> UOp:
+    """The epilogue of an element."""
+    from tinygrad.dtype import dtypes
+
+    loaded = {
+        slot: argument.index(column if stage.epilogue.arguments[slot] == COLUMN else place)
+        .load()
+        .cast(dtypes.float)
+        for slot, argument in arguments.items()
+    }
+    return stage.epilogue.of(total, loaded)
+
+
+def row_product(name: str, stage: Stage, out: str) -> Build:
+    """One row times a matrix: workgroups of 128 fibers divide k among them and put their sums together.
+
+    Arguments: ``out``, ``left`` (k halves), ``right`` (k, n) halves as an image, then the epilogue's.
+
+    Args:
+        out: numpy type of what is stored.
+
+    Raises:
+        GraphError: k or n is not divided by the workgroup.
+    """
+    from tinygrad.dtype import AddrSpace, dtypes
+    from tinygrad.uop.ops import AxisType, UOp
+
+    product = stage.product
+    n, k = product.n, product.k
+    columns = math.gcd(n // _LANES, 32)
+    parts = FIBERS // columns
+    if n % _LANES or k % (_LANES * parts) or k * n % 256 or columns * parts != FIBERS:
+        raise GraphError(f"a row of {k} times {n} columns is not divided by {FIBERS} fibers")
+    extra = _extra(stage, "e")
+    arrays = (
+        Array("right", (k, n), "float16", image=True),
+        Array("left", (product.left_start + k,), "float16"),
+        *extra,
+        Array("out", (product.out_start + n,), out, written=True),
+    )
+    right, left, *others, stored = uops.parameters(arrays)
+    group, fiber = UOp.special(n // (columns * _LANES), "gidx0"), UOp.special(FIBERS, "lidx0")
+    own, part = fiber % columns, fiber // columns
+    loop = UOp.range(k // _LANES // parts, 0, AxisType.REDUCE)
+    step = part * (k // _LANES // parts) + loop
+    sums = uops.Sums(_LANES, "float32", slot=1)
+    totals = [sums.within(lane, loop) for lane in range(_LANES)]
+    for inner in range(_LANES):
+        at = step * _LANES + inner
+        factor = left.index(at + product.left_start).load().cast(dtypes.float)
+        texel = uops.vector(right, at * (n // _LANES) + group * columns + own)
+        totals = [total + factor * value for total, value in zip(totals, texel, strict=True)]
+    made = sums.after(totals, loop)
+    shared = UOp.placeholder((FIBERS * _LANES,), dtypes.float, 0, AddrSpace.LOCAL)
+    put = UOp.group(*(shared.index(fiber * _LANES + lane).store(value) for lane, value in enumerate(made)))
+    shared = shared.after(put)
+    stores = []
+    for turn in range(-(-columns * _LANES // FIBERS)):
+        mine = (fiber + turn * FIBERS) % (columns * _LANES)
+        total = shared.index(mine).load()
+        for other in range(1, parts):
+            total = total + shared.index(mine + other * columns * _LANES).load()
+        column = group * (columns * _LANES) + mine
+        place = column + product.out_start
+        arguments = {slot: argument for (slot, _), argument in zip(stage.extra, others, strict=True)}
+        value = _value(stage, total, arguments, column, place)
+        stores.append(stored.index(place).store(value.cast(uops.kind(out))))
+    return uops.compile_uops(name, uops.sink(name, stores), arrays, 2e-9 * n * k)
+
+
+def chain(name: str, first: Stage, second: Stage, out: str) -> Build:
+    """Two products behind each other: what the first one stores stays in local memory.
+
+    Arguments: ``right1``, ``right2`` as images of halves, ``left``, the epilogues', ``out``.
+
+    Raises:
+        GraphError: the rows are not divided by workgroups whose local memory holds what is between.
+    """
+    from tinygrad.dtype import AddrSpace, dtypes
+    from tinygrad.uop.ops import UOp
+
+    up, down = first.product, second.product
+    rows = rows_of(up, down)
+    extra1, extra2 = _extra(first, "first"), _extra(second, "second")
+    height = up.left_start + (up.m - 1) * up.left_stride + up.k
+    width = down.out_start + (down.m - 1) * down.out_stride + down.n
+    arrays = (
+        Array("right1", (up.k, up.n), "float16", image=True),
+        Array("right2", (down.k, down.n), "float16", image=True),
+        Array("left", (height,), "float16"),
+        *extra1,
+        *extra2,
+        Array("out", (width,), out, written=True),
+    )
+    right1, right2, left, *others, stored = uops.parameters(arrays)
+    own1 = {slot: argument for (slot, _), argument in zip(first.extra, others, strict=False)}
+    own2 = {slot: arg for (slot, _), arg in zip(second.extra, others[len(extra1) :], strict=True)}
+    group, fiber = UOp.special(up.m // rows, "gidx0"), UOp.special(FIBERS, "lidx0")
+    hidden = UOp.placeholder((rows * up.n,), dtypes.half, 0, AddrSpace.LOCAL)
+    puts = []
+    for turn in range(rows * up.n // _LANES // FIBERS):
+        at = fiber + turn * FIBERS
+        row, column = at // (up.n // _LANES), at % (up.n // _LANES)
+        source = (group * rows + row) * up.left_stride + up.left_start
+        totals = _dot(left, source, right1, up, column, 1 + 2 * turn)
+        for lane, total in enumerate(totals):
+            place = (group * rows + row) * up.out_stride + up.out_start + column * _LANES + lane
+            value = _value(first, total, own1, column * _LANES + lane, place)
+            puts.append(hidden.index(row * up.n + column * _LANES + lane).store(value.cast(dtypes.half)))
+    held = hidden.after(UOp.group(*puts))
+    stores = []
+    for turn in range(rows * down.n // _LANES // FIBERS):
+        at = fiber + turn * FIBERS
+        row, column = at // (down.n // _LANES), at % (down.n // _LANES)
+        totals = _dot(held, row * up.n, right2, down, column, 100 + 2 * turn)
+        for lane, total in enumerate(totals):
+            place = (group * rows + row) * down.out_stride + down.out_start + column * _LANES + lane
+            value = _value(second, total, own2, column * _LANES + lane, place)
+            stores.append(stored.index(place).store(value.cast(uops.kind(out))))
+    work = 2e-9 * up.m * up.k * (up.n + down.n)
+    return uops.compile_uops(name, uops.sink(name, stores), arrays, work)
+
+
+def rows_of(up: Product, down: Product) -> int:
+    """How many rows a workgroup does.
+
+    Raises:
+        GraphError: there is no such number.
+    """
+    for rows in (1, 2, 4, 8, 16, 32):
+        full = all(rows * each.n % (FIBERS * _LANES) == 0 for each in (up, down))
+        if full and up.m % rows == 0 and 2 * rows * up.n <= _LOCAL and up.k % _LANES == 0:
+            return rows
+    raise GraphError(
+        f"{up.m} rows of {up.n} and {down.n} columns are not divided by workgroups of {FIBERS} fibers"
+    )
+
+
+def _dot(left: UOp, row: UOp, right: UOp, product: Product, column: UOp, slot: int) -> list[UOp]:
+    """The sums of four columns, for the row that starts at ``row`` of ``left``."""
+    from tinygrad.dtype import dtypes
+    from tinygrad.uop.ops import AxisType, UOp
+
+    loop = UOp.range(product.k // _LANES, slot, AxisType.REDUCE)
+    sums = uops.Sums(_LANES, "float32", slot=slot + 1)
+    totals = [sums.within(lane, loop) for lane in range(_LANES)]
+    for inner in range(_LANES):
+        at = loop * _LANES + inner
+        factor = left.index(row + at).load().cast(dtypes.float)
+        texel = uops.vector(right, at * (product.n // _LANES) + column)
+        totals = [total + factor * value for total, value in zip(totals, texel, strict=True)]
+    return sums.after(totals, loop)
