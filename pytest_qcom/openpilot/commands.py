@@ -26,6 +26,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--check", action="store_true", help="patch: run before and after on the same inputs")
     sub.add_argument("--output", type=Path, metavar="FILE", help="patch: where the result is written")
     sub.add_argument("--model", metavar="NAME", help="capture: a declared small model, written to FILE")
+    sub.add_argument("--onnx", type=Path, metavar="FILE", help="capture: a model in ONNX instead")
     sub.add_argument("--threshold", type=float, default=0.0, help="compare: share of an output that is none")
     sub.add_argument("--seed", type=int, default=0, help="of random inputs and weights")
 
@@ -157,20 +158,24 @@ def _patch_line(found: dict[str, Any]) -> str:
 
 
 def _capture(options: argparse.Namespace) -> Answer:
-    from pytest_qcom.openpilot import models, reading
+    from pytest_qcom.openpilot import capture, models, reading
 
-    if options.model is None:
-        raise GraphError(f"graph capture: no model named; give --model with {', '.join(models.MODELS)}")
-    model = models.find(options.model)
+    if (options.model is None) == (options.onnx is None):
+        names = ", ".join(models.MODELS)
+        raise GraphError(f"graph capture: name one model; give --model with {names}, or --onnx FILE")
     with _device(options):
-        data = model.pickled(options.seed)
+        if options.onnx is None:
+            name, data = options.model, models.find(options.model).pickled(options.seed)
+        else:
+            with capture.compiling(image=True, half=True):
+                name, data = options.onnx.name, capture.capture(*capture.from_onnx(options.onnx))
     try:
         options.file.write_bytes(data)
     except OSError as error:
         raise GraphError(f"{options.file}: cannot be written ({error.strerror}); name another") from error
     digest = reading.read(data, str(options.file)).digest
-    facts = {"model": model.name, "file": str(options.file), "bytes": len(data), "digest": digest}
-    return facts, [f"{model.name} written to {options.file}: {digest}"], 0
+    facts = {"model": name, "file": str(options.file), "bytes": len(data), "digest": digest}
+    return facts, [f"{name} written to {options.file}: {digest}"], 0
 
 
 ACTIONS: dict[str, Callable[[argparse.Namespace], Answer]] = {

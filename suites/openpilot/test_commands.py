@@ -129,7 +129,7 @@ def test_text_is_printed_without_json(files: Path, capsys: pytest.CaptureFixture
         (["compare", "heads.pkl"], "graph compare: it takes two graphs; name the other one with --with FILE"),
         (["sweep", "heads.pkl"], "graph sweep: no call named; give --call with its number"),
         (["sweep", "heads.pkl", "--call", "1"], "sweep of call 1 (r_16_16_4_2_4): its fibers exchange"),
-        (["capture", "new.pkl"], "graph capture: no model named; give --model with "),
+        (["capture", "new.pkl"], "graph capture: name one model; give --model with "),
         (["capture", "new.pkl", "--model", "x"], "no model is called 'x'; did you mean "),
     ],
 )
