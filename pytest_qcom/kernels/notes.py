@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 PHRASES = {
@@ -11,23 +12,39 @@ PHRASES = {
     "stream-b1 with sync": "stream-b1 stream-b1-sync",
     "groups pattern, sources hr0.x and hr4.x repeated": "groups-pattern groups=32 unroll=1 loops=256",
     "groups pattern, r1 (source1 relative)": "groups-pattern groups=16 unroll=1 loops=256 r1",
-    "compiled (five sy, scalar MADs)": "",  # the 4x4 kernel without a patch
     "interleaved B, four sy": "interleaved-b",
     "eight rows": "rows=8",
-    "hand: hregs=24 with the compiled epilogue": "hand hregs-override=24",
     "local-memory staging": "",  # what the kernel does
     "buffer loads": "",
 }
 """What a configuration says in words, as the options that it means; none where that is the default."""
+
+FORMS: dict[str, str | tuple[tuple[str, str], ...]] = {
+    r"hand: hregs=(\d+) with the compiled epilogue": r"hand hregs-override=\1",
+    r"(?:compiled|patched) \((?:five|(one)) sy, (?:scalar|(rpt3|repeated)) MADs\)": (
+        ("", "strip-sync"),
+        ("", "pack-repeats merge-pairs"),
+    ),
+}
+"""The same where the words vary: a replacement, or for each group what it means if it is there or not."""
 
 
 def words(config: str) -> Iterator[tuple[str, str]]:
     """(option, value as text) of each word; a name alone is a flag that is set."""
     for phrase, option in PHRASES.items():
         config = config.replace(phrase, option)
+    for pattern, meaning in FORMS.items():
+        config = re.sub(pattern, meaning if isinstance(meaning, str) else _chosen(meaning), config)
     for item in config.split():
         name, separator, value = item.partition("=")
         yield name, value if separator else "true"
+
+
+def _chosen(meanings: tuple[tuple[str, str], ...]) -> Callable[[re.Match[str]], str]:
+    """What the groups of a match mean together."""
+    return lambda found: " ".join(
+        pair[group is not None] for group, pair in zip(found.groups(), meanings, strict=True)
+    )
 
 
 def options(config: str) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class QuadB:
         w.label(over)
         w.emit("nop", ss=True, jp=True)
         self._hand(w, plan)
+        w.emit("nop", ss=True)  # the number of the fiber lies where A will be
 
     def _hand(self, w: Writer, plan: RegisterPlan) -> None:
         lane, sampled, target = plan["lane"][0], plan["sampled"], plan["b0"]

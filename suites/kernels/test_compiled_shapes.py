@@ -32,6 +32,19 @@ def test_rows_of_the_table_are_cases() -> None:
         assert options_from_notes("gemm_4x4_fp16", config) == (KERNEL, KERNEL.configure({}, name))
 
 
+def test_prose_that_varies() -> None:
+    for config, given in (
+        ("compiled (one sy, scalar MADs)", dict(strip_sync=True)),
+        ("patched (one sy, rpt3 MADs)", dict(strip_sync=True, pack_repeats=True, merge_pairs=True)),
+        (
+            "compiled (five sy, repeated MADs) threads=64",
+            dict(pack_repeats=True, merge_pairs=True, threads=64),
+        ),
+        ("hand: hregs=31 with the compiled epilogue", dict(hand=True, hregs_override=31)),
+    ):
+        assert options_from_notes("gemm_4x4_fp16", config) == (KERNEL, KERNEL.configure(given))
+
+
 @pytest.mark.parametrize("case", [case.name for case in KERNEL.cases])
 def test_published_is_right_on_ones_and_at_random_where_it_was(device: Device, case: str) -> None:
     options = replace(KERNEL.configure({}, case), **SMALL)
