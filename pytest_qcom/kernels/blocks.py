@@ -23,7 +23,7 @@ from pytest_qcom.kernels.strassen import PRODUCTS, Place
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
-VECTORS = (1, 2, 4)
+VECTORS = (1, 2, 4, 8, 16)
 REGISTER_LEVELS, LOCAL_LEVELS = 3, 4
 """Levels of one launch: what registers hold, and what local memory does."""
 QUARTERS = 4
@@ -65,7 +65,7 @@ class Blocks:
         most = LOCAL_LEVELS if self.positions else REGISTER_LEVELS
         strassen.check_form(self.form, self.levels, most)
         if self.vec not in VECTORS or (images and self.vec != _TEXEL):
-            wanted = "4, a texel" if images else "1, 2 or 4"
+            wanted = "4, a texel" if images else "1, 2, 4, 8 or 16"
             raise KernelError(f"{self.name}: vec is {self.vec}; give {wanted}")
         if self.threads not in CHOICES:
             raise KernelError(f"{self.name}: threads is {self.threads}; give one of {CHOICES}")

@@ -43,6 +43,7 @@ from pytest_qcom.kernels.families import (
     strassen_combine,
     strassen_fused,
     strassen_products,
+    strassen_terminal_hand,
     strassen_transform,
     texture_bw,
 )
@@ -81,6 +82,7 @@ FAMILIES = (
     strassen_combine,
     strassen_products,
     strassen_fused,
+    strassen_terminal_hand,
     alu_peak,
     mad_peak,
     texture_bw,

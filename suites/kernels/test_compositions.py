@@ -19,11 +19,7 @@ from pytest_qcom.kernels import compositions, strassen, strassen_bound, strassen
 from pytest_qcom.kernels.composition import HostStep, Use
 from pytest_qcom.kernels.compositions import STRASSEN
 from pytest_qcom.kernels.strassen_plan import Options
-
-CASES = [
-    pytest.param(case.name, marks=[pytest.mark.long] if case.name in STRASSEN.long else [])
-    for case in STRASSEN.cases
-]
+from pytest_qcom.targets import Composed
 
 
 @pytest.mark.parametrize("levels", [1, 2])
@@ -44,10 +40,22 @@ def test_split_and_joined_are_inverse() -> None:
 
 
 @pytest.mark.qcom_kernel("strassen")
-def test_random_matrices_are_within_the_bound_and_at_the_floor(kernel_run: Callable[[], Outcome]) -> None:
+def test_right_at_its_floor_and_exact_where_no_sum_rounds(
+    kernel_run: Callable[[], Outcome], kernel_target: Composed, device: Device
+) -> None:
+    """Random matrices are within the bound; of exact ones, an index that is off by one anywhere shows."""
     outcome = kernel_run()
     assert outcome.ok
     assert outcome.checked > 0
+    check_exact(device, kernel_target.options)
+
+
+def check_exact(device: Device, options: Options) -> None:
+    run = composed.prepare(device, STRASSEN, options, pattern="exact")
+    run.launch()
+    outcome = run.compare()
+    assert outcome.max_abs == 0.0, str(outcome)
+    assert np.count_nonzero(run.composition.oracle(run.options, run.inputs)["C"]) > run.options.m
 
 
 @pytest.mark.long
@@ -57,6 +65,7 @@ def test_long_ones_too(device: Device, name: str) -> None:
     run.launch()
     outcome = run.judge()
     assert outcome.checked == run.options.m * run.options.n
+    check_exact(device, run.options)
 
 
 def test_parts_are_timed_and_a_wrong_result_says_how_to_repeat_it(device: Device) -> None:
@@ -70,16 +79,6 @@ def test_parts_are_timed_and_a_wrong_result_says_how_to_repeat_it(device: Device
         KernelError, match=r"strassen \(128x512x64\): wrong in \d+ of 65536 .* repeat with: qcom compose str"
     ):
         run.judge()
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_exact_matrices_are_exact(device: Device, name: str) -> None:
-    """No sum rounds, so that an index that is off by one anywhere shows."""
-    run = composed.prepare(device, STRASSEN, STRASSEN.configure({}, name), pattern="exact")
-    run.launch()
-    outcome = run.compare()
-    assert outcome.max_abs == 0.0, str(outcome)
-    assert np.count_nonzero(run.composition.oracle(run.options, run.inputs)["C"]) > run.options.m
 
 
 @pytest.mark.parametrize("name", ["one", "one-winograd"])

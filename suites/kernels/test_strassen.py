@@ -12,11 +12,9 @@ from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import strassen
-from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.registry import KERNELS
-from suites.kernels.conftest import built, cases
-
-OURS = "^(strassen_|gemm_4x8_fp32_batched)"
+from pytest_qcom.targets import Target
+from suites.kernels.conftest import built
 
 
 @pytest.mark.qcom_kernel("strassen_transform")
@@ -24,19 +22,18 @@ OURS = "^(strassen_|gemm_4x8_fp32_batched)"
 @pytest.mark.qcom_kernel("strassen_products")
 @pytest.mark.qcom_kernel("strassen_leaf_fused")
 @pytest.mark.qcom_kernel("strassen_terminal_fused")
+@pytest.mark.qcom_kernel("strassen_terminal_hand")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_batched")
-def test_right_and_at_its_floor(kernel_run: Callable[[], Outcome]) -> None:
+def test_right_at_its_floor_and_exact_where_no_sum_rounds(
+    kernel_run: Callable[[], Outcome], kernel_target: Target, device: Device
+) -> None:
+    """Random inputs are within the bound; of exact ones, an index that is off by one anywhere shows."""
     outcome = kernel_run()
     assert outcome.ok
     assert outcome.checked > 0
-
-
-@pytest.mark.parametrize(("kernel", "case"), cases("correct", of=OURS))
-def test_exact_inputs_are_exact(device: Device, kernel: Kernel, case: Case) -> None:
-    """No sum rounds, so that an index that is off by one anywhere shows."""
+    kernel, options = kernel_target.kernel, kernel_target.options
     pattern = "exact" if "exact" in kernel.patterns else "identity-a"
-    options = kernel.configure({}, case.name)
-    run = conformance.prepare(device, kernel, options, pattern=pattern, build=built(kernel.name, case.name))
+    run = conformance.prepare(device, kernel, options, pattern=pattern)
     run.launch()
     assert run.compare().max_abs == 0.0
     expected = np.concatenate([array.ravel() for array in kernel.oracle(options, run.inputs).values()])
@@ -86,6 +83,13 @@ def test_a_loop_over_the_outer_level_is_a_fraction_of_the_code() -> None:
     assert len(build.program.instrs) < 2000
 
 
+def test_the_hand_kernel_samples_the_blocks_that_sums_need() -> None:
+    """Strassen's operands have 12 terms of A and 12 of B: two rows and four k of each are sampled."""
+    program = built("strassen_terminal_hand", "n256").program
+    assert sum(instr.op.name.startswith("isam") for instr in program.instrs) == 12 * 2 + 12 * 4
+    assert sum(instr.op.name == "br" for instr in program.instrs) == 7
+
+
 def test_local_memory_holds_each_stage_once() -> None:
     """Two stages of three are kept: (7 * 16 + 49 * 4) vectors of 4 halves, at 4 places."""
     assert built("strassen_transform", "local-three").shared_bytes == (7 * 16 + 49 * 4) * 4 * 4 * 2
@@ -99,7 +103,7 @@ def test_local_memory_holds_each_stage_once() -> None:
         ("strassen_transform", {"levels": 4}, "4 levels at once; give 1 to 3"),
         ("strassen_transform", {"levels": 5, "positions": 1}, "5 levels at once; give 1 to 4"),
         ("strassen_transform", {"rows": 9}, "1 of 9 x 1024 are not 2 x 2 blocks each"),
-        ("strassen_transform", {"vec": 3}, "vec is 3; give 1, 2 or 4"),
+        ("strassen_transform", {"vec": 3}, "vec is 3; give 1, 2, 4, 8 or 16"),
         ("strassen_transform", {"vec": 2, "image_input": True}, "vec is 2; give 4, a texel"),
         ("strassen_transform", {"threads": 96}, r"threads is 96; give one of \(64, 128, 256\)"),
         ("strassen_transform", {"path": 7}, "path is 7; give one of 7 products, and no positions, or -1"),
@@ -129,6 +133,10 @@ def test_local_memory_holds_each_stage_once() -> None:
         ),
         ("strassen_terminal_fused", {"rows": 3}, "rows is 3; give 1, 2, 4 or 8"),
         ("strassen_terminal_fused", {"n": 128}, "give multiples of 16 x 256 x 8"),
+        ("strassen_terminal_hand", {"rows": 3}, "rows is 3; give 1, 2 or 4"),
+        ("strassen_terminal_hand", {"k": 12}, "512 x 512 x 12; give m in multiples of 2, n and k of 8"),
+        ("strassen_terminal_hand", {"m": 520}, "260 x 256 is not made of tiles of 8 x 128"),
+        ("strassen_terminal_hand", {"form": "karatsuba"}, "form 'karatsuba'; give one of strassen, winograd"),
         ("gemm_4x8_fp32_batched", {"layout": "stacked"}, "layout is 'stacked'; give one of row, z"),
         ("gemm_4x8_fp32_batched", {"m": 24}, "m is 24; with layout=row give a power of 2"),
         ("gemm_4x8_fp32_batched", {"batches": 65}, "65 products of 256 x 256 x 256; images are up to 16384"),

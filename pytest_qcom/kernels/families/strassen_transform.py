@@ -44,7 +44,7 @@ class Transform:
         levels: 1 to 3 in this launch, through local memory to 4.
         side: ``A`` or ``B``.
         form: ``strassen`` or ``winograd``.
-        vec: consecutive elements of a row for a fiber: 1, 2 or 4; of an image 4.
+        vec: consecutive elements of a row for a fiber: 1, 2, 4, 8 or 16; of an image 4.
         threads: fibers of a workgroup.
         float_sums: sums are float32 and rounded once; else half.
         float_inputs: the matrices are float32, and so are sums.
@@ -284,7 +284,7 @@ TRANSFORM = Kernel(
     unit="GB/s",
     cases=(
         Case("n1024", {}),
-        Case("b", dict(rows=64, cols=512, side="B")),
+        Case("b", dict(rows=64, cols=512, side="B", vec=8)),
         Case("two-levels", dict(rows=128, cols=256, levels=2)),
         Case("two-levels-b-float", dict(rows=64, cols=512, side="B", levels=2, vec=2, float_sums=True)),
         Case("winograd", dict(rows=64, cols=64, batch=7, form="winograd", vec=2)),
