@@ -75,7 +75,7 @@ class _Queue(ops_qcom.QCOMComputeQueue):  # type: ignore[misc]
         return super().exec(prg, *args)
 
     def reg(self, reg: int, *vals: int) -> None:
-        values = list(vals)
+        values = [*self.dev.forced.get(reg, vals)]
         if self._program is not None:
             if self._program.thread128 and reg in _THREADSIZE:
                 index, bit = _THREADSIZE[reg]
@@ -117,6 +117,7 @@ class _Runtime(ops_qcom.QCOMDevice):  # type: ignore[misc]
         # Signals are shared within a peer group; a group of our own keeps two devices apart.
         self.iface = SimpleNamespace(peer_group=f"pytest-qcom {next(_numbers)}", count=1)
         super().__init__("QCOM")
+        self.forced: dict[int, tuple[int, ...]] = {}
         self.hw_compute_queue_t = functools.partial(_Queue, self)
 
     @property
@@ -288,6 +289,24 @@ class RuntimeDevice:
         buffers = [self._handle(tensor, f"launch of {name}").buffer for tensor in args]
         with collector_paused(), self._explained(f"launch of {name}"):
             return float(program(*buffers, global_size=groups, local_size=local, wait=True))
+
+    @contextlib.contextmanager
+    def partitions(self, textures: int, images: int) -> Iterator[None]:
+        """While entered, launches have other partitions of the cache of descriptors than tinygrad gives them.
+
+        Args:
+            textures: what ``SP_CS_TSIZE`` says, 128 with tinygrad. With fewer than a kernel samples of, a
+                device gave zeros.
+            images: what ``SP_CS_USIZE`` says, 64 with tinygrad.
+        """
+        self._runtime.forced = {
+            regs.SP_CS_TSIZE.address: (textures,),
+            regs.SP_CS_USIZE.address: (images,),
+        }
+        try:
+            yield
+        finally:
+            self._runtime.forced = {}
 
     @contextlib.contextmanager
     def _explained(self, what: str) -> Iterator[None]:

@@ -196,6 +196,7 @@ def test_probe_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:
     [
         ("groups pattern, sources hr0.x and hr4.x repeated", 48, [False, True, True]),
         ("groups pattern, r1 (source1 relative)", 32, [True, True, True]),
+        ("groups-pattern independent", 32, [False, True, True]),
     ],
 )
 def test_groups_patterns_are_as_published(config: str, hregs: int, advances: list[bool]) -> None:

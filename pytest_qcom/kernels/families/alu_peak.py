@@ -26,6 +26,7 @@ from pytest_qcom.kernels.waits import insert_waits
 from pytest_qcom.kernels.writer import Writer
 
 BMODES = ("percol", "reuse")
+_REPEATS = (0, 1, 3)
 _MOST_GROUPS = 32  # from hr16 to the end of the file
 _WIDE = 16  # elements of the compiler pattern's vectors
 # Where they stand: the compiler splits off the last one, so that no repeat writes what it still reads.
@@ -44,10 +45,13 @@ class Options:
         rows, ncols: of the GEMM pattern, the tile in rows and vec4 columns.
         unroll: of the GEMM pattern, K steps in the body; of the groups pattern, rounds.
         groups: of the groups pattern, accumulators; all have the same factors, so the same banks are read.
+        rpt: of the groups pattern, repeats of a MAD: 0, 1 or 3.
         r1: of the groups pattern, the first factor advances with the repeats too.
+        independent: of the groups pattern, the first factor is the addend, so that no sum is carried on.
         order: of the GEMM pattern, nesting of the MADs.
         bmode: of the GEMM pattern, ``percol`` texels of B for each column or ``reuse`` of one column's.
-        threads, groups_x, groups_y: the launch.
+        threads, thread128, groups_x, groups_y: the launch.
+        fregs: full vec4 declared; 0 is what is used.
         store: writes one vec4 a fiber: number ``store_group`` of the vectors.
         distinct: starts from different small numbers instead of from 1, so that a wrong operand shows.
     """
@@ -55,18 +59,22 @@ class Options:
     compiler_pattern: bool = False
     gemm_pattern: bool = False
     groups_pattern: bool = False
-    loops: int = 64
+    loops: int = 256
     pairs: int = 8
     rows: int = 4
-    ncols: int = 3
-    unroll: int = 16
+    ncols: int = 4
+    unroll: int = 1
     groups: int = 16
+    rpt: int = 3
     r1: bool = False
-    order: str = "row_col_kk"
-    bmode: str = "percol"
+    independent: bool = False
+    order: str = "kk_row_col"
+    bmode: str = "reuse"
     threads: int = 128
+    thread128: bool = True
     groups_x: int = 8
     groups_y: int = 64
+    fregs: int = 0
     store: bool = False
     store_group: int = 0
     distinct: bool = False
@@ -95,12 +103,12 @@ def build(options: Options) -> Build:
     fibers = options.groups_x * options.groups_y * options.threads
     return Build(
         program=insert_waits(w.program()),
-        fregs=fregs,
+        fregs=options.fregs or fregs,
         hregs=hregs,
         arguments=(Argument("C", (fibers, 4), "float16", image=False, written=True, pointer=POINTER),),
         groups=(options.groups_x, options.groups_y, 1),
         local=(options.threads, 1, 1),
-        thread128=True,
+        thread128=options.thread128,
         work=2e-9 * fibers * options.loops * body.macs,
     )
 
@@ -111,6 +119,8 @@ def _check(options: Options) -> None:
         raise KernelError(f"{name}: give one of compiler-pattern, gemm-pattern and groups-pattern")
     if not 1 <= options.groups <= _MOST_GROUPS:
         raise KernelError(f"{name}: groups is {options.groups}; give 1 to {_MOST_GROUPS}")
+    if options.rpt not in _REPEATS:
+        raise KernelError(f"{name}: rpt is {options.rpt}; give one of {', '.join(map(str, _REPEATS))}")
     if options.bmode not in BMODES:
         raise KernelError(f"{name}: bmode is {options.bmode!r}; give one of {', '.join(BMODES)}")
     if options.threads not in CHOICES:
@@ -127,7 +137,7 @@ def _check(options: Options) -> None:
         raise KernelError(f"{name}: order is {options.order!r}; give one of {', '.join(ORDERS)}")
     vectors = 3 if options.compiler_pattern else options.rows * options.ncols
     if options.groups_pattern:
-        vectors = options.groups
+        vectors = -(-options.groups * (options.rpt + 1) // 4)
     if not 0 <= options.store_group < vectors:
         raise KernelError(f"{name}: store-group is {options.store_group}; there are 0 to {vectors - 1}")
 
@@ -202,13 +212,17 @@ class _GemmBody:
 
 
 class _GroupsBody:
-    """Factors in hr0 and hr4, accumulators from hr16: each += hr0.x hr4, or hr0 hr4 with ``r1``."""
+    """Factors in hr0 and hr4, accumulators from hr16: each += hr0.x hr4, or hr0 hr4 with ``r1``.
+
+    With fewer repeats than three the accumulators are narrower, and factors of the four lanes take turns.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         plan = RegisterPlan().place("a", "hr0.x", 4).place("b", "hr4.x", 4)
-        self.plan = plan.place("acc", "hr16.x", 4 * options.groups)
-        self.macs = options.unroll * options.groups * 4
+        self._width = options.rpt + 1
+        self.plan = plan.place("acc", "hr16.x", -(-options.groups * self._width // 4) * 4)
+        self.macs = options.unroll * options.groups * self._width
 
     def start(self, w: Writer) -> None:
         for name, values in zip("ab", groups_start(self._options), strict=True):
@@ -217,11 +231,15 @@ class _GroupsBody:
         w.zero(self.plan["acc"])
 
     def emit(self, w: Writer) -> None:
-        a, b = self.plan["a"][0], self.plan["b"][0]
-        for _ in range(self._options.unroll):
-            for group in range(self._options.groups):
-                acc = self.plan["acc"].vec(group)
-                w.emit("mad.f16", acc, f"(r){a}" if self._options.r1 else a, f"(r){b}", f"(r){acc}", rpt=3)
+        options, repeats = self._options, self._options.rpt > 0
+        for _ in range(options.unroll):
+            for group in range(options.groups):
+                lane = group * self._width % 4
+                a, b = self.plan["a"][lane], self.plan["b"][lane]
+                acc = self.plan["acc"][group * self._width]
+                first = f"(r){a}" if options.r1 and repeats else a
+                moving = [f"(r){reg}" if repeats else reg for reg in (b, a if options.independent else acc)]
+                w.emit("mad.f16", acc, first, *moving, rpt=options.rpt)
 
     def vector(self, group: int) -> Reg:
         return self.plan["acc"].vec(group)
@@ -281,14 +299,27 @@ def _oracle(options: Options, arrays: Arrays) -> Arrays:
             *_, x = _chain(options)
         vector = x[4 * options.store_group : 4 * options.store_group + 4].astype(np.float64)
     elif options.groups_pattern:
-        a, b = (start.astype(np.float64) for start in groups_start(options))
-        vector = options.loops * options.unroll * (a if options.r1 else a[0]) * b
+        vector = _groups_result(options)
     else:
         a, b = (start.astype(np.float64) for start in gemm_start(options))
         row, col = divmod(options.store_group, options.ncols)
         vector = options.loops * options.unroll * (a[row] @ b[col % len(b)])
     fibers = options.groups_x * options.groups_y * options.threads
     return {"C": np.broadcast_to(vector, (fibers, 4))}
+
+
+def _groups_result(options: Options) -> NDArray[np.float64]:
+    """The stored accumulators of the groups pattern; 0 where none reaches."""
+    a, b = (start.astype(np.float64) for start in groups_start(options))
+    width, vector = options.rpt + 1, np.zeros(4)
+    for lane in range(4):
+        group, part = divmod(4 * options.store_group + lane, width)
+        if group < options.groups:
+            first = group * width % 4
+            product = a[first + part * options.r1] * b[first + part]
+            rounds = options.loops * options.unroll
+            vector[lane] = product + a[first + part] if options.independent else rounds * product
+    return vector
 
 
 def _inputs(options: Options, rng: np.random.Generator) -> Arrays:
@@ -306,6 +337,8 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, Any]:
 
 _SMALL = dict(groups_x=2, groups_y=2, store=True, distinct=True)
 
+_NOTED = dict(ncols=3, bmode="percol", order="row_col_kk")
+
 PEAK = Kernel(
     name="alu_peak",
     summary="FP16 MAD throughput from registers",
@@ -317,18 +350,34 @@ PEAK = Kernel(
     unit="GFLOPS",
     cases=(
         Case("compiler", dict(compiler_pattern=True, pairs=8, loops=64)),
-        Case("gemm", dict(gemm_pattern=True, unroll=16, loops=1)),
-        Case("groups", dict(groups_pattern=True, unroll=1, groups=32, loops=256)),
-        Case("groups-r1", dict(groups_pattern=True, unroll=1, groups=16, loops=256, r1=True)),
+        Case("gemm", dict(gemm_pattern=True, unroll=16, loops=1, **_NOTED)),
+        Case("groups", dict(groups_pattern=True, groups=32)),
+        Case("groups-r1", dict(groups_pattern=True, r1=True)),
+        Case("groups-independent", dict(groups_pattern=True, independent=True)),
         Case("groups-checked", dict(groups_pattern=True, loops=3, unroll=2, store_group=15, **_SMALL)),
+        Case("groups-narrow", dict(groups_pattern=True, loops=3, rpt=1, groups=6, store_group=2, **_SMALL)),
+        Case("groups-scalar", dict(groups_pattern=True, loops=2, rpt=0, groups=9, store_group=1, **_SMALL)),
+        Case(
+            "groups-independent-checked",
+            dict(groups_pattern=True, loops=3, r1=True, independent=True, store_group=3, **_SMALL),
+        ),
         Case("groups-r1-checked", dict(groups_pattern=True, loops=3, unroll=2, r1=True, **_SMALL)),
         Case("compiler-checked", dict(compiler_pattern=True, loops=1, pairs=2, **_SMALL)),
         Case("compiler-loop", dict(compiler_pattern=True, loops=2, pairs=1, store_group=2, **_SMALL)),
-        Case("gemm-checked", dict(gemm_pattern=True, loops=1, store_group=7, **_SMALL)),
-        Case("gemm-reuse", dict(gemm_pattern=True, loops=1, store_group=4, bmode="reuse", **_SMALL)),
+        Case("gemm-checked", dict(gemm_pattern=True, unroll=16, loops=1, store_group=7, **_NOTED, **_SMALL)),
+        Case("gemm-reuse", dict(gemm_pattern=True, unroll=16, loops=1, ncols=3, store_group=4, **_SMALL)),
         Case(
             "gemm-loop",
-            dict(gemm_pattern=True, loops=5, unroll=2, ncols=2, rows=8, store_group=15, **_SMALL),
+            dict(
+                gemm_pattern=True,
+                loops=5,
+                unroll=2,
+                ncols=2,
+                rows=8,
+                bmode="percol",
+                store_group=15,
+                **_SMALL,
+            ),
         ),
     ),
     claim="probe",
