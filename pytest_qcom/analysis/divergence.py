@@ -13,7 +13,7 @@ from pytest_qcom.analysis.graph import flow
 from pytest_qcom.analysis.storage import SHARED
 from pytest_qcom.analysis.values import Move, Names, differing, exits
 from pytest_qcom.isa.access import parallel
-from pytest_qcom.isa.instruction import ActiveMask, Atomic, FiberId, Flow, Shuffle
+from pytest_qcom.isa.instruction import Atomic, FiberId, Flow, Shuffle
 
 _PARTING = (Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ELECT, Flow.PREDT, Flow.PREDF)
 
@@ -116,7 +116,7 @@ def _divergent_branches(
         state = entry[position] | (met or {}).get(position, 0)
         for index in range(nodes[position].start, nodes[position].stop):
             step, instr = context.steps[index], context.program.instrs[index]
-            own = isinstance(instr.op.effect, Atomic | Shuffle | FiberId | ActiveMask)
+            own = isinstance(instr.op.effect, Atomic | Shuffle | FiberId)
             if index not in known:
                 known[index] = values.moves(context, index)
             moves = known[index]
@@ -180,6 +180,8 @@ def _join(context: Context, node: int, join: int | None) -> list[Finding]:
     first = context.graph.nodes[join].start
     if context.program.instrs[first].jp:
         return []
+    if flow(context.program.instrs[branch]) is Flow.ELECT and first == branch + 1:
+        return []  # a loop of elections: the others come here one by one, elected in their turn
     return [
         Finding(
             rule=findings.MISSING_JOIN,

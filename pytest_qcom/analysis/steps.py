@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pytest_qcom.analysis.graph import flow, targeted
+from pytest_qcom.analysis.graph import flow
 from pytest_qcom.analysis.storage import SHARED, SPECIAL, Storage, width
 from pytest_qcom.chip import A630
 from pytest_qcom.isa.access import elements, reads, writes
@@ -69,15 +69,18 @@ class Step:
     barrier: bool
 
 
+_UNCOUNTED = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND)
+
+
 def steps(program: Program, storage: Storage, timing: Storage, as_mesa: bool = False) -> tuple[Step, ...]:
     """The steps of a program. ``timing`` is the storage on which waits are taken, usually ``storage``.
 
-    ``as_mesa``: branches take no slot.
+    ``as_mesa``: branches take no slot, but for votes and elections (Mesa, ``count_instruction``).
     """
     made = tuple(_step(instr, storage, timing) for instr in program.instrs)
     if as_mesa:
         for step, instr in zip(made, program.instrs, strict=True):
-            if targeted(instr):
+            if flow(instr) in _UNCOUNTED:
                 step.slots = 0
     return made
 

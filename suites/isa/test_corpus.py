@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from pytest_qcom.isa.decoder import decode
 from pytest_qcom.isa.encoder import encode
-from pytest_qcom.isa.instruction import Unsupported
+from pytest_qcom.isa.instruction import Store, Unsupported
 from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.registers import Ty
 from pytest_qcom.isa.text import text
-from suites.isa import oracle
+from suites.isa import nir, oracle
 from suites.isa.corpus import Shader, corpus
 
 
@@ -44,3 +46,22 @@ def test_many_compiled_shaders() -> None:
     shaders = corpus(long=True)
     assert len(shaders) > 350
     check(shaders)
+
+
+def test_programs_that_tinygrad_does_not_write() -> None:
+    """Buffers, images, atomics and exchange within a wave, see :mod:`suites.isa.nir`."""
+    shaders = [found.shader for found in nir.programs().values()]
+    wide = [shader for shader in shaders if _stores_bytes(shader)]
+    check([shader for shader in shaders if shader not in wide])
+    assert (len(shaders), len(wide)) == (254, 8)
+    for shader in wide:  # one byte is stored of the four registers that the instruction names
+        fregs, hregs = Program.decode(shader.code).footprint()
+        assert fregs == shader.fregs and 0 <= hregs - shader.hregs <= 1
+        check([replace(shader, hregs=hregs)])
+
+
+def _stores_bytes(shader: Shader) -> bool:
+    return any(
+        isinstance(instr.op.effect, Store) and instr.get("typed") and instr.type is Ty.U16
+        for instr in Program.decode(shader.code).instrs
+    )

@@ -87,7 +87,7 @@ class Emission:
         """Ends the wave when it gets here; what follows is emitted but never reached."""
         self._close()
         self._stop(Fault.UNSUPPORTED, index, Status.FAULT)
-        self._label(f"never.{index}")
+        self._label(f"never.{self.builder.name()[1:]}")  # an instruction may get here for each repeat
 
     def _write_shared(self, number: int, value: Value) -> None:
         """A shared register takes the value of the first active lane."""

@@ -110,6 +110,7 @@ class Compiler:
         machine = self._machines[effort]
         with LOCK:
             module = llvm.parse_assembly(text)
+            module.verify()  # code generation for what is not sound may crash
             module.triple = self.target.triple
             module.data_layout = str(machine.target_data)
             if effort is Effort.PASSES:
