@@ -60,6 +60,10 @@ class BaselineError(QcomError):
     """A stored baseline that is missing, malformed or of another device."""
 
 
+class ExpectationError(QcomError):
+    """A list of expected failures that is missing, malformed or names a test that is no more."""
+
+
 class FloorError(QcomError):
     """A kernel slower than its stored floor."""
 

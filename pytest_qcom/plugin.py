@@ -130,6 +130,9 @@ def marked(marker: pytest.Mark) -> list[Target | Composed] | list[KernelError]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    with usage_errors():
+        whole = not any("::" in argument for argument in config.args)
+        config.stash[SESSION].expect({item.nodeid: item for item in items}, expect_failure, whole)
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if TARGET in fixtures:
@@ -138,6 +141,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.stash[PROBLEM] = "marked qcom_kernel, but does not take the fixture 'kernel_run'"
         if "device" in fixtures and not config.stash[SESSION].entry.shared:
             item.add_marker(pytest.mark.xdist_group(f"qcom-{config.stash[SESSION].entry.name}"))
+
+
+def expect_failure(item: pytest.Item, match: str, reason: str) -> None:
+    """Marks a test that must fail, and with this message."""
+    item.add_marker(
+        pytest.mark.xfail(reason=reason, strict=True, raises=pytest.RaisesExc(Exception, match=match))
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

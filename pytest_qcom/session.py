@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pytest_qcom import baselines, report
+from pytest_qcom import baselines, expected, report
 from pytest_qcom.devices import RACES_VARIABLE, registry
 from pytest_qcom.errors import BaselineError, DeviceUnavailable
 from pytest_qcom.settings import Settings
@@ -77,6 +77,7 @@ class Session:
 
     Raises:
         DeviceUnavailable: from the constructor, when the settings name a device that is unknown or absent.
+        ExpectationError: from the constructor, when they name no list of expected failures.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -89,6 +90,7 @@ class Session:
             self._stack.enter_context(looking_for_races(self.entry))
         if settings.asked:
             self.entry.require(settings.hazards)
+        self.failures = expected.read(settings.expected) if settings.expected else ()
 
     @cached_property
     def entry(self) -> registry.Entry:
@@ -139,6 +141,20 @@ class Session:
             self._device.reset()
         if self.installed:
             self.entry.check()
+
+    def expect(self, items: Mapping[str, Any], mark: Callable[[Any, str, str], None], whole: bool) -> None:
+        """Marks the tests that are known to fail in this session.
+
+        Args:
+            items: the collected tests by node id.
+            mark: called with each of them, the pattern of its message, and the reason.
+            whole: no single tests were asked for, so that a listed one which is not in its file is no more.
+
+        Raises:
+            ExpectationError: a listed test is not in its file.
+        """
+        here = [item for item in self.failures if item.applies(self.settings.hazards, os.environ)]
+        expected.apply(here, items, lambda item, failure: mark(item, failure.match, failure.cause), whole)
 
     def close(self) -> None:
         """Gives the device back."""

@@ -51,6 +51,16 @@ OPTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
         },
     ),
     (
+        "--qcom-expected",
+        {
+            "metavar": "LIST",
+            "default": None,
+            "help": "Tests that are known to fail, each with its message and reason: 'tinygrad' for those of "
+            "tinygrad, or a TOML file. They are expected to fail, strictly: one that passes, or that fails "
+            "in another way, fails the session.",
+        },
+    ),
+    (
         "--qcom-seed",
         {
             "metavar": "N",
@@ -89,6 +99,7 @@ class Settings:
     Attributes:
         asked: somebody named the device. Where nobody did, the plugin stays silent until a test uses it.
         races: launches whose workgroups race fail; otherwise as the environment has it.
+        expected: the list of tests that are known to fail, by name or file.
         baselines: folder that holds one folder of floors a device.
     """
 
@@ -100,6 +111,7 @@ class Settings:
     root: Path
     baselines: Path
     races: bool = False
+    expected: str | None = None
 
     @classmethod
     def read(cls, option: Any, ini: Callable[[str], Any], root: Path) -> Settings:
@@ -114,4 +126,5 @@ class Settings:
             root=root,
             baselines=root / ini("qcom_baselines"),
             races=option.qcom_races,
+            expected=option.qcom_expected,
         )

@@ -46,6 +46,7 @@ def test_help_and_markers_document_everything(run: Run) -> None:
         "--qcom-device",
         "--qcom-hazards",
         "--qcom-races",
+        "--qcom-expected",
         "--qcom-seed",
         "--qcom-update-baselines",
         "qcom_device (string)",

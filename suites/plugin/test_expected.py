@@ -1,0 +1,133 @@
+"""Lists of tests that are known to fail: what a list may say, and what a session does with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_qcom import expected
+from pytest_qcom.errors import ExpectationError
+from suites.plugin.conftest import Run
+
+TESTS = """
+import os, unittest, pytest
+class TestCase(unittest.TestCase):
+    def test_wrong(self): self.assertEqual(os.environ.get("GOT", "5"), "15")
+    def test_fine(self): pass
+def test_alone(): raise RuntimeError("out of luck")
+"""
+
+LIST = """
+[[failure]]
+tests = ["test_made.py::TestCase::test_wrong"]
+match = "'5' != '15'"
+cause = "loads once"
+evidence = "its text"
+
+[[failure]]
+tests = ["test_made.py::test_alone"]
+match = "luck"
+cause = "no luck"
+evidence = "none"
+"""
+
+
+@pytest.fixture
+def listed(pytester: pytest.Pytester, desk: Run) -> Run:
+    """A session on :data:`TESTS` with :data:`LIST`, or with the list that ``text`` holds."""
+
+    def session(*arguments: str, text: str = LIST, **environment: str) -> pytest.RunResult:
+        path = pytester.path / "known.toml"
+        path.write_text(text)
+        return desk("-rxX", "--qcom-expected", str(path), *arguments, test=TESTS, **environment)
+
+    return session
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "1"], ["-k", "wrong or fine or alone"]])
+def test_known_failures_leave_a_session_green(listed: Run, arguments: list[str]) -> None:
+    result = listed(*arguments)
+    result.assert_outcomes(passed=1, xfailed=2)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["XFAIL test_made.py::TestCase::test_wrong - loads once"])
+
+
+def test_a_test_that_is_fixed_is_noticed(listed: Run) -> None:
+    result = listed(GOT="15")
+    result.assert_outcomes(passed=1, xfailed=1, failed=1)
+    result.stdout.fnmatch_lines(["*[[]XPASS(strict)[]] loads once*"])
+
+
+def test_another_failure_is_noticed(listed: Run) -> None:
+    result = listed(GOT="6")
+    result.assert_outcomes(passed=1, xfailed=1, failed=1)
+    result.stdout.fnmatch_lines(["*'6' != '15'*"])
+
+
+def test_modes_and_environments(listed: Run) -> None:
+    text = LIST.replace("evidence", 'hazards = ["off"]\nevidence', 1).replace(
+        'evidence = "none"', 'evidence = "none"\nwhen = { IMAGE = "1" }'
+    )
+    listed(text=text).assert_outcomes(passed=1, failed=2)
+    listed("--qcom-hazards", "off", text=text, IMAGE="1").assert_outcomes(passed=1, xfailed=2)
+
+
+def test_a_listed_test_that_is_no_more(listed: Run) -> None:
+    text = LIST.replace("test_alone", "test_gone")
+    result = listed(text=text)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "expected failure test_made.py::test_gone: no such test in its file; take it off the list" in (
+        str(result.stderr) + str(result.stdout)
+    )
+    one = listed("test_made.py::TestCase::test_wrong", text=text)  # says nothing of the others
+    one.assert_outcomes(xfailed=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[failure]\n", "expected failures in {path}: Expected ']]'"),
+        ("known = []\n", "expected failures in {path}: tables [[failure]] and nothing else stand there"),
+        ("failure = 5\n", "expected failures in {path}: tables [[failure]] and nothing else stand there"),
+        ("failure = [5]\n", "expected failures in {path}, table 1: a table is needed"),
+        (
+            LIST.replace("cause", "reason"),
+            "expected failures in {path}, table 1: cause, reason unknown or mis",
+        ),
+        (
+            LIST.replace('"loads once"', "5"),
+            "expected failures in {path}, table 1: cause = 5; a string is neede",
+        ),
+        (
+            LIST.replace('["test_made.py::test_alone"]', "[1]"),
+            "expected failures in {path}, table 2: tests = [1]",
+        ),
+        (LIST.replace("'5'", "(5"), "expected failures in {path}, table 1: match is no regular expression:"),
+        (
+            LIST.replace("test_alone", "TestCase::test_wrong"),
+            "expected failures in {path}: test_made.py::TestCase",
+        ),
+    ],
+)
+def test_a_malformed_list_is_one_error(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "known.toml"
+    path.write_text(text)
+    with pytest.raises(ExpectationError) as raised:
+        expected.read(str(path))
+    assert str(raised.value).startswith(message.format(path=path))
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_list_is_one_error_before_any_test(desk: Run) -> None:
+    result = desk("--qcom-expected", "tinygrap", test=TESTS)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.errlines if line] == [
+        "ERROR: expected failures 'tinygrap': No such file or directory; name a file, or one of tinygrad"
+    ]
+
+
+def test_the_page_shows_the_list_of_tinygrad() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tinygrad.md").read_text(encoding="utf-8")
+    rows = expected.table(expected.read("tinygrad"))
+    assert "\n".join(rows) in page, "docs/tinygrad.md: put `python -m pytest_qcom.expected tinygrad` there"
