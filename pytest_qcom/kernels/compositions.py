@@ -17,7 +17,8 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import strassen_bound
 from pytest_qcom.kernels.composition import Composition
 from pytest_qcom.kernels.kernel import Arrays, Case
-from pytest_qcom.kernels.strassen_plan import NAME, SUMS, Options, plan
+from pytest_qcom.kernels.strassen_options import NAME, SUMS, Options
+from pytest_qcom.kernels.strassen_plan import plan
 
 _EXACT = {"float16": 2**11, "float32": 2**24}
 _SOURCE = "qcom_strassen*_check.py of tinygrad's QCOM GEMM experiments"

@@ -17,13 +17,8 @@ from pytest_qcom.kernels import strassen
 from pytest_qcom.kernels.families import strassen_combine, strassen_transform
 from pytest_qcom.kernels.kernel import Arrays
 from pytest_qcom.kernels.strassen import Arithmetic, Rounded
-from pytest_qcom.kernels.strassen_plan import (
-    Options,
-    Stage,
-    combine_options,
-    stages,
-    transform_options,
-)
+from pytest_qcom.kernels.strassen_options import Options, Stage, stages
+from pytest_qcom.kernels.strassen_plan import combine_options, transform_options
 
 Sides = Mapping[str, Rounded]
 """Matrices A and B."""

@@ -15,10 +15,10 @@ from pytest_qcom import cli, composed
 from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import compositions, strassen, strassen_bound, strassen_plan
+from pytest_qcom.kernels import compositions, strassen, strassen_bound, strassen_options
 from pytest_qcom.kernels.composition import HostStep, Use
 from pytest_qcom.kernels.compositions import STRASSEN
-from pytest_qcom.kernels.strassen_plan import Options
+from pytest_qcom.kernels.strassen_options import Options
 from pytest_qcom.targets import Composed
 
 
@@ -155,7 +155,10 @@ def test_the_host_sums_as_the_device_does() -> None:
     options = Options(
         m=128, n=128, k=128, levels=3, accumulate="fp32", leaf="buffers", stream=1, host_sums=True
     )
-    (plan, inner), rng = (STRASSEN.plan(options), strassen_plan.stages(options)[1]), np.random.default_rng(2)
+    (plan, inner), rng = (
+        (STRASSEN.plan(options), strassen_options.stages(options)[1]),
+        np.random.default_rng(2),
+    )
     steps = [step for step in plan.steps if isinstance(step, HostStep)]
     assert [step.part for step in steps] == ["host"] * 7 * 3
     values = rng.integers(-3, 4, (1, 64, 64)).astype(np.float16)
@@ -182,10 +185,10 @@ def test_the_next_part_is_prepared_before_a_part_is_made() -> None:
 
 def test_streaming_needs_the_memory_of_one_part() -> None:
     given: dict[str, Any] = dict(m=8192, n=8192, k=8192, levels=5, accumulate="fp32", half_products=True)
-    strassen_plan.check(Options(**given))
+    strassen_options.check(Options(**given))
     sizes = {}
     for stream in (0, 2):
-        found = strassen_plan.stages(Options(**given, stream=stream))
+        found = strassen_options.stages(Options(**given, stream=stream))
         last = found[-1]
         count = last.batch * last.products
         sizes[stream] = count * (last.m // 2**last.levels) * (last.k // 2**last.levels)
@@ -252,7 +255,7 @@ def test_stages_share_launches(given: dict[str, object], wanted: list[tuple[int,
     options = STRASSEN.configure(
         {"levels": 5, "m": 1024, "n": 8192, "k": 1024, "accumulate": "fp32", **given}
     )
-    found = strassen_plan.stages(options)
+    found = strassen_options.stages(options)
     assert [(stage.levels, stage.batch, stage.n) for stage in found] == wanted
     assert [stage.fused for stage in found].count(True) == (options.leaf == "terminal")
 

@@ -1,0 +1,182 @@
+"""The options of a product by Strassen's or Winograd's form, and the stages of sums that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import strassen
+from pytest_qcom.kernels.strassen import PRODUCTS
+
+NAME = "strassen"
+SUMS = {"fp16": "float16", "fp32": "float32"}
+LEAVES = ("gemm", "buffers", "fused", "terminal")
+_TEXEL_ROW = 32  # halves in the least pitch of an image
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a product by seven products.
+
+    Attributes:
+        m, n, k: C is (m, n). A product is 1 / 2**levels of each side: with leaf=gemm m a multiple of 32
+            (FP32: 8), n of 256, k of 32.
+        levels: 1 to 5.
+        form: ``strassen`` or ``winograd``.
+        accumulate: ``fp16`` or ``fp32``: sums of the products, and C.
+        half_products: with fp32, products are rounded to half before they are combined.
+        float_sums: sums of blocks of A and B are float32, rounded once.
+        float_operands: they are not rounded at all, and the products' inputs are float32.
+        together: levels that share a launch of sums: 1 to 3.
+        local: sums go through local memory; else a fiber has them in registers.
+        images: sums sample images and store them; else buffers.
+        leaf: what computes the products: ``gemm``, the hand GEMMs; ``buffers``, small products from buffers;
+            ``fused``, GEMMs that do the last sums of A and B themselves; ``terminal``, those that do the
+            last combination too.
+        leaf_unroll: K steps of the loop body of the FP32 GEMM, a multiple of 3.
+        stream: outer levels whose products are made one after the other, in the same memory: 0 to 2.
+        host_sums: with stream, the inner levels' sums are made by this machine's processor, beside the
+            products of the part before.
+        split_combine: the last combination is a launch for each block of C.
+    """
+
+    m: int = 1024
+    n: int = 1024
+    k: int = 1024
+    levels: int = 1
+    form: str = "strassen"
+    accumulate: str = "fp16"
+    half_products: bool = False
+    float_sums: bool = False
+    float_operands: bool = False
+    together: int = 2
+    local: bool = False
+    images: bool = False
+    leaf: str = "gemm"
+    leaf_unroll: int = 3
+    stream: int = 0
+    host_sums: bool = False
+    split_combine: bool = False
+
+    @property
+    def floats(self) -> bool:
+        """Products are summed in float32."""
+        return self.accumulate == "fp32"
+
+    @property
+    def product(self) -> str:
+        """The type of products between launches."""
+        return "float32" if self.floats and not self.half_products else "float16"
+
+    @property
+    def operand(self) -> str:
+        """The type of operands between launches."""
+        return "float32" if self.float_operands else "float16"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The levels of one launch of sums, and the matrices that it starts from: how many, of what shape.
+
+    Attributes:
+        number: of the stage, the outermost is 1.
+        fused: there is no such launch: the products do the sums.
+    """
+
+    number: int
+    levels: int
+    batch: int
+    m: int
+    n: int
+    k: int
+    fused: bool = False
+
+    def side(self, which: str) -> tuple[int, int]:
+        """Rows and columns of A, B or C."""
+        return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}[which]
+
+    @property
+    def products(self) -> int:
+        """Products of a matrix."""
+        return int(PRODUCTS**self.levels)
+
+
+def stages(options: Options) -> tuple[Stage, ...]:
+    """From the whole product to the leaves: what is streamed, what does not fill a launch, and the others."""
+    last = [1] if options.leaf == "terminal" else []
+    rest = options.levels - options.stream - sum(last)
+    together = rest if options.host_sums else options.together
+    first = [options.stream] if options.stream else []
+    odd = [rest % together] if rest and rest % together else []
+    found, done, batch = [], 0, 1
+    sizes = [*first, *odd, *[together] * (rest // together if rest else 0), *last]
+    for number, levels in enumerate(sizes, start=1):
+        side = 2**done
+        fused = options.leaf in ("fused", "terminal") and number == len(sizes)
+        shape = (options.m // side, options.n // side, options.k // side)
+        found.append(Stage(number, levels, batch, *shape, fused=fused))
+        streamed = options.stream and number == 1
+        done, batch = done + levels, batch if streamed else batch * PRODUCTS**levels
+    return tuple(found)
+
+
+def check(options: Options) -> None:
+    """What all launches together need of the options.
+
+    Raises:
+        KernelError: options that do not go together.
+    """
+    for name, given, known in (
+        ("levels", options.levels, range(1, strassen.LEVELS + 1)),
+        ("form", options.form, strassen.FORMS),
+        ("accumulate", options.accumulate, SUMS),
+        ("leaf", options.leaf, LEAVES),
+        ("together", options.together, (1, 2, 3)),
+        ("stream", options.stream, (0, 1, 2)),
+    ):
+        if given not in known:
+            wanted = ", ".join(map(str, known))
+            raise KernelError(f"{NAME}: {name} is {given!r}; give one of {wanted}")
+    for words in _conflicts(options):
+        raise KernelError(f"{NAME}: {words}")
+    _check_sides(options)
+
+
+def _conflicts(options: Options) -> Iterator[str]:
+    """What does not go together."""
+    fused = options.leaf in ("fused", "terminal")
+    if not options.floats:
+        for name, words in (
+            ("half_products", "its products are half anyway"),
+            ("float_operands", "its products take halves"),
+            ("host_sums", "they are float32"),
+        ):
+            if getattr(options, name):
+                yield f"{name.replace('_', '-')} with accumulate=fp16; {words}"
+        if fused:
+            yield f"leaf={options.leaf} with accumulate=fp16; its sums are float32"
+    if fused and options.float_operands:
+        yield f"leaf={options.leaf} with float-operands; it samples halves"
+    if fused and options.host_sums:
+        yield f"host-sums with leaf={options.leaf}; the host does not multiply"
+    if options.leaf == "terminal" and options.half_products:
+        yield "leaf=terminal with half-products; it stores float32"
+    if options.images and options.local:
+        yield "images with local; local memory is filled from buffers"
+    if options.host_sums and not options.stream:
+        yield "host-sums without stream; give stream=1 or 2"
+    if options.stream >= options.levels:
+        yield f"stream={options.stream} of {options.levels} levels; leave one to do at once"
+
+
+def _check_sides(options: Options) -> None:
+    side = 2**options.levels
+    units = {"gemm": (8 if options.floats else 32, 256, _TEXEL_ROW)}.get(options.leaf, (4, 4, 4))
+    sides = (options.m, options.n, options.k)
+    if any(given < 1 or given % (side * unit) for given, unit in zip(sides, units, strict=True)):
+        wanted = " x ".join(str(side * unit) for unit in units)
+        raise KernelError(
+            f"{NAME}: {' x '.join(map(str, sides))} is not made of {PRODUCTS**options.levels} products that "
+            f"the GEMM can compute; give multiples of {wanted}"
+        )
