@@ -172,6 +172,7 @@ class Rates:
     mad_half128: Fact[float]
     mad_full128: Fact[float]
     full_cycles128: Fact[float]
+    mad_cycles128: Fact[float]
     sfu_lanes: Fact[int]
     texels: Fact[int]
     texture_bandwidth: Fact[float]
@@ -339,6 +340,7 @@ A630 = Chip(
         mad_half128=_tc3(690.4e9, "flop/s", _FIGURES),
         mad_full128=_tc3(468.1e9, "flop/s", _FIGURES),
         full_cycles128=_tc3(690.4 / 468.1, "cycles of 128 fibers", "THREAD128 MADs, full against half"),
+        mad_cycles128=_documented(2.0, "cycles of 128 fibers", "ir3.c, full instructions of double waves"),
         sfu_lanes=_inferred(8, "fibers/cycle a partition", "Adreno 640, rcp 55 GOPS over 12 partitions"),
         texels=_tc3(16, "half4 texels/cycle a shader processor", "texture bandwidth sweep"),
         texture_bandwidth=_tc3(147.8e9, "bytes/s", "texture bandwidth sweep, 32 loads in flight, THREAD128"),

@@ -168,9 +168,10 @@ def _predict_arguments(sub: argparse.ArgumentParser) -> None:
 def _timing_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("table", type=Path, metavar="CSV", help="a table of published measurements")
     sub.add_argument(
-        "--cross-validate", action="store_true", help="fit a random half anew and judge it on the other one"
+        "--cross-validate",
+        action="store_true",
+        help="fit each random half anew and judge it on the other one; takes minutes",
     )
-    sub.add_argument("--seconds", type=float, default=300.0, help="how long that fit may take")
 
 
 def _no_arguments(sub: argparse.ArgumentParser) -> None:
@@ -419,7 +420,7 @@ def verify_timing(options: argparse.Namespace) -> tuple[Facts, Sequence[str], in
     lines = timings.lines(facts)
     if options.cross_validate:
         rows = [row for row in timings.rows(table) if isinstance(row, timings.Row)]
-        facts["cross_validation"] = calibration.cross_validate(rows, options.seconds)
+        facts["cross_validation"] = calibration.cross_validate(rows)
         lines.append(f"cross validation: {json.dumps(facts['cross_validation'])}")
     return facts, lines, 0
 

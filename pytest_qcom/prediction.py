@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_qcom.analysis.cycles import MODE, Estimate, Scale, simulate
+from pytest_qcom.analysis.cycles import MODE, Estimate, Scale, evaluate
 from pytest_qcom.analysis.occupancy import of_launch, waves_of
 from pytest_qcom.analysis.processor import Pipe
 from pytest_qcom.analysis.timing import is_full
 from pytest_qcom.analysis.trace import Trace, trace
+from pytest_qcom.analysis.work import Work, work
 from pytest_qcom.chip import A630, Chip
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.instruction import Sample
@@ -24,6 +25,8 @@ _CLEAR = 1.05  # gain from which on a cost limits
 _TEXEL_BYTES = 8  # of half4, the texels that all roofs here count
 _NAMES = {0: "texture A", 1: "texture B"}
 """Textures by number, as the published GEMMs bind them."""
+_HALF = {"occupancy": "twice the waves", "sync": "half the latency of what is waited for"}
+"""What is tried, in words, where it is no cost of a pipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,9 @@ class Prediction:
         return found
 
     def _slot(self, index: int) -> float:
-        """Least cycles of a repeat of a multiply-add: full ones of 128 fibers take two."""
-        return 2.0 if self.launch.thread128 and is_full(self.build.program.instrs[index]) else 1.0
+        """Least cycles of a repeat of a multiply-add: full ones of 128 fibers take longer."""
+        full = self.launch.thread128 and is_full(self.build.program.instrs[index])
+        return A630.rates.full_cycles128.value if full else 1.0
 
     def facts(self) -> dict[str, Any]:
         """As plain data."""
@@ -120,16 +124,14 @@ def predict(target: Target, thread128: bool | None = None) -> Prediction:
     build = target.build()
     launch = launched(build, thread128)
     path = trace(launch, build.program)
-    found = simulate(launch, build.program, path, events=True)
-    return Prediction(target, build, launch, path, found, _gains(build, launch, path, found))
+    given = work(launch, build.program, path)
+    found = evaluate(given, events=True)
+    return Prediction(target, build, launch, path, found, _gains(given, found))
 
 
-def _gains(build: Build, launch: Launch, path: Trace, found: Estimate) -> dict[str, float]:
-    textures = {
-        int(instr.get("tex", 0))
-        for instr in (build.program.instrs[index] for index in set(path.path))
-        if isinstance(instr.op.effect, Sample)
-    }
+def _gains(given: Work, found: Estimate) -> dict[str, float]:
+    """How many times as fast the launch would be, were each possible limiter half the cost that it is."""
+    textures = sorted(set(given.whole("texture").tolist()) - {-1})
     scales = {
         "ALU": Scale(alu=0.5),
         **{_NAMES.get(number, f"texture {number}"): Scale(textures={number: 0.5}) for number in textures},
@@ -138,10 +140,7 @@ def _gains(build: Build, launch: Launch, path: Trace, found: Estimate) -> dict[s
         "occupancy": Scale(waves=2),
         "instruction cache": Scale(miss=0.5),
     }
-    return {
-        name: found.seconds / simulate(launch, build.program, path, scale=scale).seconds
-        for name, scale in scales.items()
-    }
+    return {name: found.seconds / evaluate(given, scale=scale).seconds for name, scale in scales.items()}
 
 
 def write_trace(found: Prediction, path: Path, chip: Chip = A630) -> None:
@@ -233,13 +232,25 @@ def plot(found: Prediction, path: Path, chip: Chip = A630) -> None:
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
-    """Facts as text."""
-    flat = {key: value for key, value in facts.items() if not isinstance(value, dict)}
-    return [
-        *(f"{name}: {value}" for name, value in flat.items()),
+    """Facts as text, rounded."""
+    unit = facts["unit"]
+    busy = ", ".join(f"{name} {share:.0%}" for name, share in facts["busy"].items())
+    gains = sorted(facts["gains"].items(), key=lambda gain: -gain[1])
+    options = f" {facts['options']}" if facts["options"] else ""
+    text = [
+        f"{facts['kernel']}{options}: {facts['speed']:.1f} {unit} ({facts['model']})",
+        f"time: {1e3 * facts['device_seconds']:.3f} ms, {facts['cycles']:,.0f} cycles",
+        f"waves: {facts['waves']} of {facts['wave_fibers']} fibers on a shader processor; bound: "
+        f"{facts['limited_by']}",
+        f"busy: {busy}",
+        f"longest loop: {facts['loop_instructions']} instructions",
+        f"limiter: {facts['limiter']}",
         *(
-            f"{name}: half the cost would make it {gain:.2f} times as fast"
-            for name, gain in facts["gains"].items()
+            f"  {_HALF.get(name, f'half the cost of {name}')}: {gain:.2f} times as fast"
+            for name, gain in gains
         ),
-        *(f"roof of {name}: {value:.1f} {facts['unit']}" for name, value in facts["roofs"].items()),
     ]
+    if facts["roof"] is not None:
+        text.append(f"roof: {facts['roof']}, of which it reaches {facts['share_of_roof']:.0%}")
+        text += [f"  {name}: {value:.1f} {unit}" for name, value in facts["roofs"].items()]
+    return text

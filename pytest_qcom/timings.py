@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from pytest_qcom import measurements
-from pytest_qcom.analysis.cycles import DEFAULT, Constants, Estimate, simulate
-from pytest_qcom.analysis.trace import Trace, trace
+from pytest_qcom.analysis.cycles import DEFAULT, Constants, Estimate, evaluate
+from pytest_qcom.analysis.trace import trace
+from pytest_qcom.analysis.work import Work, work
 from pytest_qcom.errors import KernelError, QcomError
 from pytest_qcom.kernels.kernel import Build, Kernel
 from pytest_qcom.kernels.notes import words
@@ -77,16 +78,13 @@ class Row:
     unit: str
     measured: float
     kernel: str
-    launch: Launch
-    build: Build
-    path: Trace
+    amount: float  # what a launch does, in ``unit`` times seconds
+    work: Work
 
     def predict(self, constants: Constants = DEFAULT) -> tuple[float, Estimate]:
         """The figure that the model gives, in the row's unit."""
-        found = simulate(self.launch, self.build.program, self.path, constants)
-        if self.unit == "ms":
-            return 1e3 * found.seconds, found
-        return self.build.work / found.seconds, found
+        found = evaluate(self.work, constants)
+        return (1e3 * found.seconds if self.unit == "ms" else self.amount / found.seconds), found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +114,11 @@ def rows(table: Iterable[Mapping[str, str]]) -> Iterator[Row | Left]:
         try:
             kernel, build = _built(row)
             launch = launched(build, row["thread128"] == "1" if row.get("thread128") else None)
-            path = trace(launch, build.program)
-            simulate(launch, build.program, path)
+            given = work(launch, build.program, trace(launch, build.program))
         except QcomError as error:
             yield Left(*place, str(error))
             continue
-        yield Row(*place, row["unit"], _figure(row), kernel.name, launch, build, path)
+        yield Row(*place, row["unit"], _figure(row), kernel.name, build.work, given)
 
 
 def _figure(row: Mapping[str, str]) -> float:

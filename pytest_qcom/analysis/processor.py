@@ -1,17 +1,21 @@
 """One shader processor at work: waves that issue in order, partitions, pipes, waits hidden by other waves.
 
-A partition issues one instruction at a time, of the first of its waves that could go (a lower slot first
-where several could). Its ALU is busy for every repeat. A sample holds the partition while it hands over its
-coordinates, as soon as the texture pipe's queue has room; (sy) waits for the last result, (ss) until the
-pipes have taken their sources. A wave that ends is followed by the next one.
+A partition issues one instruction at a time, of that of its waves which can go first and of several the
+oldest. Its ALU is busy for every repeat. A sample enters the texture pipe as soon as its queue has room; (sy)
+waits for the last result, (ss) until the pipes have taken their sources. A wave that ends is followed by the
+next one, which is then the youngest.
+
+The functions here are compiled (:mod:`.native`): a launch is hundreds of thousands of instructions.
 """
 
 from __future__ import annotations
 
 import enum
-import heapq
-from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+
+from pytest_qcom.analysis.native import Floats, Ints, compiled
 
 
 class Pipe(enum.IntEnum):
@@ -24,113 +28,182 @@ class Pipe(enum.IntEnum):
     IDLE = 4  # flow and idle slots
 
 
-class Job(NamedTuple):
-    """An instruction as the processor sees it; all values are cycles.
+class Jobs(NamedTuple):
+    """The path of a wave over its different instructions, and of each of those what it costs, in cycles.
 
     Attributes:
+        path: numbers of instructions, in order.
+        pipe, ss, sy: where it works and what it waits for.
         work: for which its pipe is busy; of the ALU, the partition's.
-        hold: for which a sample holds its partition.
-        gap: until the wave's next instruction, without the processor's ``turn``.
+        gap: until the wave's next instruction.
         latency: from the end of the work to the result.
-        word: for which the instruction takes the issue of its partition.
-        place: the instruction in the program.
+        word: for which it takes the issue of its partition.
     """
 
-    pipe: int
-    work: float
-    hold: float
-    gap: float
-    latency: float
-    word: float
-    ss: bool
-    sy: bool
-    place: int
+    path: Ints
+    pipe: Ints
+    ss: Ints
+    sy: Ints
+    work: Floats
+    gap: Floats
+    latency: Floats
+    word: Floats
 
 
-class Event(NamedTuple):
-    """An issued instruction, for timelines."""
+class State(NamedTuple):
+    """A processor: of each slot, of each partition, of each pipe; all times are cycles.
 
-    slot: int
-    place: int
-    pipe: int
-    start: float
-    end: float
+    Attributes:
+        ready, pipe: when a wave has all that its next instruction waits for, and the pipe of that.
+        place: where it is in the path; -1 where there is none any more.
+        age: number of the wave in the order of launch.
+        taken: when the pipes have the sources of all that a wave issued.
+        sync, release: when its last results are there, of those that (sy) awaits and of the others.
+        front, alu: until when a partition's issue and its ALU are busy.
+        free, busy: when a pipe is free again, and for how long it worked.
+        marks: when as many waves were done as there are slots, and when twice as many.
+        log, most: what was issued first, four numbers each, and how many of those are kept.
+        queue: of work that the texture pipe takes in advance.
+    """
+
+    ready: Floats
+    pipe: Ints
+    place: Ints
+    age: Ints
+    taken: Floats
+    sync: Floats
+    release: Floats
+    front: Floats
+    alu: Floats
+    free: Floats
+    busy: Floats
+    marks: Floats
+    log: Floats
+    most: int
+    resident: int
+    partitions: int
+    queue: float
 
 
-class Processor:
-    """The pipes of a shader processor and what its resident waves wait for; all values are cycles."""
+def state(resident: int, partitions: int, queue: float, most: int = 0) -> State:
+    """A processor before anything happened."""
+    return State(
+        ready=np.zeros(resident),
+        pipe=np.zeros(resident, np.int64),
+        place=np.zeros(resident, np.int64),
+        age=np.arange(resident, dtype=np.int64),
+        taken=np.zeros(resident),
+        sync=np.zeros(resident),
+        release=np.zeros(resident),
+        front=np.zeros(partitions),
+        alu=np.zeros(partitions),
+        free=np.zeros(len(Pipe)),
+        busy=np.zeros(len(Pipe)),
+        marks=np.zeros(2),
+        log=np.zeros(4 * most),
+        most=most,
+        resident=resident,
+        partitions=partitions,
+        queue=queue,
+    )
 
-    def __init__(self, resident: int, partitions: int, turn: float, queue: float) -> None:
-        """
-        Args:
-            turn: until a wave may issue again, beyond what its instruction takes.
-            queue: of work that the texture pipe takes in advance.
-        """
-        self.turn, self.queue, self.partitions = turn, queue, partitions
-        self.front, self.alu = [0.0] * partitions, [0.0] * partitions
-        self.free, self.busy = [0.0] * len(Pipe), [0.0] * len(Pipe)
-        self.taken = [0.0] * resident  # when the pipes have the sources of all that a wave issued
-        self.sy, self.ss = [0.0] * resident, [0.0] * resident  # when its last results are there
-        self.waited = dict.fromkeys(("sync", "texture"), 0.0)
 
-    def run(self, jobs: Sequence[Job], waves: int, start: float, events: list[Event] | None = None) -> float:
-        """Cycles until ``waves`` waves are done, each ``start`` cycles after its slot is free."""
-        resident = len(self.taken)
-        places, pending, end = [0] * resident, waves - resident, 0.0
-        heap = [(start, slot) for slot in range(resident)]
-        while heap:
-            ready, slot = heapq.heappop(heap)
-            job = jobs[places[slot]]
-            at = self._earliest(slot, job)
-            if at > ready and heap and at >= heap[0][0]:  # another wave may go first
-                heapq.heappush(heap, (at, slot))
+@compiled
+def run(jobs: Jobs, machine: State, length: int, waves: int, start: float) -> float:
+    """Cycles until ``waves`` waves are done, each ``start`` cycles after its slot is free.
+
+    ``length`` is that of the path. A slot takes a wave after the other until all are dealt.
+    """
+    slot = 0
+    while slot < machine.resident:
+        machine.ready[slot] = start
+        machine.pipe[slot] = jobs.pipe[jobs.path[0]]
+        slot += 1
+    done, logged, end, at = 0, 0, 0.0, 0.0
+    while done < waves:
+        slot = first(machine)
+        job = jobs.path[machine.place[slot]]
+        at = earliest(machine, slot)
+        following = issue(jobs, machine, slot, job, at)
+        if logged < machine.most:
+            machine.log[4 * logged] = slot
+            machine.log[4 * logged + 1] = job
+            machine.log[4 * logged + 2] = at
+            machine.log[4 * logged + 3] = at + max(jobs.work[job], 1.0)
+            logged += 1
+        machine.place[slot] += 1
+        if machine.place[slot] == length:
+            end = max(end, max(following, machine.taken[slot]))
+            done += 1
+            if done == machine.resident or done == 2 * machine.resident:
+                machine.marks[done // machine.resident - 1] = end
+            machine.place[slot] = -1
+            if done + machine.resident > waves:
                 continue
-            at = max(at, ready)
-            following = self._issue(slot, job, at)
-            if events is not None:
-                events.append(Event(slot, job.place, job.pipe, at, at + max(job.work, job.hold, 1.0)))
-            places[slot] += 1
-            if places[slot] == len(jobs):
-                end = max(end, following, self.taken[slot])
-                if pending <= 0:
-                    continue
-                pending -= 1
-                places[slot], following = 0, following + start
-                self.sy[slot] = self.ss[slot] = self.taken[slot] = 0.0
-            heapq.heappush(heap, (following, slot))
-        return end
+            machine.place[slot] = 0
+            machine.age[slot] = machine.resident + done
+            machine.sync[slot] = 0.0
+            machine.release[slot] = 0.0
+            machine.taken[slot] = 0.0
+            following += start
+        machine.ready[slot] = awaited(jobs, machine, slot, following)
+    return end
 
-    def _earliest(self, slot: int, job: Job) -> float:
-        """When a wave could issue ``job``."""
-        lane = slot % self.partitions
-        at = self.front[lane]
-        if job.pipe <= Pipe.TEXTURE and self.alu[lane] > at:
-            at = self.alu[lane]
-        if job.pipe == Pipe.TEXTURE:
-            at = max(at, self.free[Pipe.TEXTURE] - self.queue)
-        if job.sy and self.sy[slot] > at:
-            at = self.sy[slot]
-        if job.ss:
-            at = max(at, self.ss[slot], self.taken[slot])
-        return at
 
-    def _issue(self, slot: int, job: Job, at: float) -> float:
-        """Issues ``job`` at cycle ``at``; when the wave may issue its next."""
-        lane = slot % self.partitions
-        self.front[lane] = at + job.word
-        self.busy[job.pipe] += job.work
-        if job.pipe == Pipe.ALU:
-            self.alu[lane] = at + job.work
-        elif job.pipe != Pipe.IDLE:
-            begin = at
-            if job.pipe == Pipe.TEXTURE:
-                self.alu[lane] = at + job.hold
-                begin = at + job.gap
-                self.busy[Pipe.ALU] += job.hold
-            done = self.free[job.pipe] = max(self.free[job.pipe], begin) + job.work
-            self.taken[slot] = max(self.taken[slot], done)
-            if job.pipe == Pipe.LOCAL:
-                self.ss[slot] = done + job.latency
-            elif job.latency:
-                self.sy[slot] = max(self.sy[slot], done + job.latency)
-        return at + job.gap + self.turn
+@compiled
+def first(machine: State) -> int:
+    """The slot whose wave can issue first; of several, that of the oldest."""
+    found, best, index = -1, 0.0, 0
+    while index < machine.resident:
+        if machine.place[index] >= 0 and (found < 0 or machine.ready[index] <= best):
+            at = earliest(machine, index)
+            if found < 0 or at < best or (at == best and machine.age[index] < machine.age[found]):
+                found, best = index, at
+        index += 1
+    return found
+
+
+@compiled
+def earliest(machine: State, slot: int) -> float:
+    """When a wave can issue its next instruction, as far as it is known by now."""
+    lane = slot % machine.partitions
+    at: float = max(machine.ready[slot], machine.front[lane])
+    if machine.pipe[slot] <= Pipe.TEXTURE:
+        at = max(at, machine.alu[lane])
+    if machine.pipe[slot] == Pipe.TEXTURE:
+        at = max(at, machine.free[Pipe.TEXTURE] - machine.queue)
+    return at
+
+
+@compiled
+def awaited(jobs: Jobs, machine: State, slot: int, at: float) -> float:
+    """When a wave that could go on at ``at`` has what its next instruction waits for."""
+    job, found = jobs.path[machine.place[slot]], at
+    machine.pipe[slot] = jobs.pipe[job]
+    if jobs.sy[job]:
+        found = max(found, machine.sync[slot])
+    if jobs.ss[job]:
+        found = max(found, max(machine.release[slot], machine.taken[slot]))
+    return found
+
+
+@compiled
+def issue(jobs: Jobs, machine: State, slot: int, job: int, at: float) -> float:
+    """Issues ``job`` at cycle ``at``; when the wave may issue its next."""
+    lane = slot % machine.partitions
+    pipe = jobs.pipe[job]
+    machine.front[lane] = at + jobs.word[job]
+    machine.busy[pipe] += jobs.work[job]
+    if pipe == Pipe.ALU:
+        machine.alu[lane] = at + jobs.work[job]
+    elif pipe != Pipe.IDLE:
+        begin = max(machine.free[pipe], at + 1.0)
+        done = begin + jobs.work[job]
+        machine.free[pipe] = done
+        machine.taken[slot] = max(machine.taken[slot], begin if pipe == Pipe.TEXTURE else done)
+        if pipe == Pipe.LOCAL:
+            machine.release[slot] = done + jobs.latency[job]
+        elif jobs.latency[job] > 0.0:
+            machine.sync[slot] = max(machine.sync[slot], done + jobs.latency[job])
+    following: float = at + jobs.gap[job]
+    return following

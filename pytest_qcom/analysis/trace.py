@@ -7,7 +7,7 @@ fibers part, the path is that of the first fiber.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,16 +51,15 @@ class Trace:
 
     Attributes:
         path: indices of the instructions executed, in order.
-        texels: for each sampling instruction, the distinct texels that its quads of fibers ask for, a wave,
-            mean over its executions.
         active: fibers of the wave that the workgroup has.
-        lines: likewise the distinct runs of eight texels of a row, a wave.
+        fresh: for each sampling instruction, the share of the cache lines it touches that the wave has not
+            touched before, over all of its executions but the first; of that one where it is the only one. A
+            line holds eight half4 texels of a row.
     """
 
     path: tuple[int, ...]
     active: int
-    texels: Mapping[int, float]
-    lines: Mapping[int, float]
+    fresh: Mapping[int, float]
 
 
 def trace(
@@ -79,13 +78,16 @@ def trace(
     fibers = 128 if launch.thread128 else 64
     walk = _Walk(program, launched(launch, fibers, group), min(fibers, x * y * z), budget)
     walk.run(entry)
-    means = {at: np.mean(np.array(counts), axis=0) for at, counts in walk.seen.items()}
     return Trace(
         tuple(walk.path),
         walk.active,
-        {at: float(mean[0]) for at, mean in means.items()},
-        {at: float(mean[1]) for at, mean in means.items()},
+        {at: _fresh(found[1:] or found) for at, found in walk.seen.items()},
     )
+
+
+def _fresh(found: Sequence[tuple[int, int]]) -> float:
+    """The share of fresh lines."""
+    return sum(fresh for _, fresh in found) / max(1, sum(lines for lines, _ in found))
 
 
 class _Walk:
@@ -96,7 +98,8 @@ class _Walk:
         self.needed, self.counting = steering(program), steering(program, branches_only=True)
         self.flows = [flow(instr) for instr in program.instrs]
         self.path: list[int] = []
-        self.seen: dict[int, list[tuple[int, int]]] = {}
+        self.seen: dict[int, list[tuple[int, int]]] = {}  # lines and fresh ones, of each execution
+        self.touched: dict[int, set[int]] = {}  # lines of each texture
         self.marks: dict[int, list[int]] = {}  # where in the path each loop head came by
 
     def run(self, index: int) -> None:
@@ -122,7 +125,10 @@ class _Walk:
         if kind is Flow.END:
             return -1
         if isinstance(instr.op.effect, Sample):
-            self.seen.setdefault(index, []).append(_texels(instr, self.registers, self.active))
+            lines = _lines(instr, self.registers, self.active)
+            touched = self.touched.setdefault(int(instr.get("tex", 0)), set())
+            self.seen.setdefault(index, []).append((len(lines), len(lines - touched)))
+            touched |= lines
         elif index in self.needed:
             execute(instr, self.registers)
         return self.program.target(index) if taken(instr, kind, self.registers) else index + 1
@@ -204,17 +210,14 @@ def launched(launch: Steering, fibers: int, group: tuple[int, int, int]) -> Regi
     return state
 
 
-def _texels(instr: Instr, registers: Registers, active: int) -> tuple[int, int]:
-    """Distinct texels a quad, summed over the wave, and distinct runs of eight texels."""
+def _lines(instr: Instr, registers: Registers, active: int) -> set[int]:
+    """The runs of eight texels of a row that the wave asks for, as numbers."""
     coordinate = instr.srcs[0]
     if coordinate.kind is not Kind.GPR:
-        return 0, 0
+        return set()
     file = registers.half if coordinate.half else registers.full
     x, y = (file[coordinate.value + axis, :active].astype(np.int64) for axis in range(2))
-    place = y << 32 | x
-    quads = np.sort(np.resize(place, (-(-active // 4), 4)), axis=1)
-    distinct = int((np.diff(quads, axis=1) != 0).sum()) + len(quads)
-    return distinct, len(np.unique(y << 32 | x >> 3))
+    return set((y << 32 | x >> 3).tolist())
 
 
 def taken(instr: Instr, kind: Flow, registers: Registers) -> bool:

@@ -42,29 +42,40 @@ def test_only_what_steers_is_computed() -> None:
     assert steering(program(LOOP)) == {0, 2, 5}
 
 
+SAMPLE = "isam.1d (f16)(xyzw)hr0.x, r1.x, s#0, t#{}\n"
+
+
 @pytest.mark.parametrize(
-    ("coordinates", "texels", "lines"),
+    ("between", "texture", "fresh"),
     [
-        ("mov.u32u32 r1.x, r0.x\nmov.u32u32 r1.y, 7", 128, 16),  # a row: every fiber its own texel
-        ("and.b r1.x, r0.x, 31\nmov.u32u32 r1.y, 7", 128, 4),  # four times the same 32
-        ("mov.u32u32 r1.x, 3\nshr.b r1.y, r0.x, 5", 32, 4),  # one texel for 32 fibers each
-        ("mov.u32u32 r1.x, 3\nmov.u32u32 r1.y, r0.x", 128, 128),  # a column
+        ("", 0, 0),  # the same lines
+        ("", 1, 1),  # another texture
+        ("mov.u32u32 r1.y, 8\n", 0, 1),  # another row
+        ("add.s r1.x, r1.x, 32\n", 0, 0.25),  # a row has sixteen lines of eight texels, of which four are new
     ],
 )
-def test_texels_that_quads_ask_for(coordinates: str, texels: int, lines: int) -> None:
-    text = f"{coordinates}\n(rpt5)nop\nisam.1d (f16)(xyzw)hr0.x, r1.x, s#0, t#0\nend"
-    found = trace(LAUNCH, program(text))
-    assert found.texels == {3: texels}
-    assert found.lines == {3: lines}
+def test_lines_that_were_not_touched_before(between: str, texture: int, fresh: float) -> None:
+    text = (
+        "mov.u32u32 r1.x, r0.x\nmov.u32u32 r1.y, 7\n(rpt5)nop\n"
+        f"{SAMPLE.format(0)}(ss)nop\n{between}{SAMPLE.format(texture)}end"
+    )
+    found = trace(LAUNCH, program(text)).fresh
+    assert list(found.values()) == [1, fresh]
+
+
+def test_of_several_executions_the_first_does_not_count() -> None:
+    """Sixteen lines a row; a lap takes the same row, or the next one."""
+    for step, fresh in ((0, 0), (1, 1)):
+        text = LOOP.replace("loop:", f"mov.u32u32 r2.x, r0.x\nloop:\nadd.s r2.y, r2.y, {step}").replace(
+            "mad.f32 r4.x, r5.x, r6.x, r4.x", "isam.1d (f16)(xyzw)hr0.x, r2.x, s#0, t#0"
+        )
+        assert list(trace(LAUNCH, program(text)).fresh.values()) == [fresh]
 
 
 def test_a_workgroup_smaller_than_a_wave_leaves_fibers_idle() -> None:
-    text = (
-        "mov.u32u32 r1.x, r0.x\nmov.u32u32 r1.y, 7\n(rpt5)nop\nisam.1d (f16)(xyzw)hr0.x, r1.x, s#0, t#0\nend"
-    )
     small = dataclasses.replace(LAUNCH, local_size=(64, 1, 1))
-    assert trace(small, program(text)).texels == {3: 64}
-    assert trace(small, program(text)).active == 64
+    assert trace(small, program("end")).active == 64
+    assert trace(LAUNCH, program("end")).active == 128
 
 
 def test_group_ids_steer() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,54 @@ def test_a_roofline_is_drawn_or_says_what_it_needs(
         assert code == 0 and path.read_text().lstrip().startswith("<?xml")
     else:
         assert code == cli.BAD_INPUT and "extra 'plot'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [(KERNEL, *WORDS), ("mad_peak", "--case", "fp16")])
+def test_the_text_says_the_same_as_the_facts(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = facts(capsys, *words)
+    assert cli.main(["predict", *words]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{found['kernel']} ") or text.startswith(f"{found['kernel']}:")
+    assert f": {found['speed']:.1f} GFLOPS (model: cycle)\n" in text
+    assert f"time: {1e3 * found['device_seconds']:.3f} ms" in text
+    assert f"\nlimiter: {found['limiter']}\n" in text
+    assert f"\nroof: {found['roof']}, of which it reaches {found['share_of_roof']:.0%}\n" in text
+    assert not re.search(r"\d\.\d{4,}", text), "no raw floats"
+
+
+def test_the_line_of_a_roofline_meets_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is drawn, with a stand-in for matplotlib where there is none."""
+    drawn: dict[str, Any] = {}
+
+    class Axes:
+        def loglog(self, x: list[float], y: list[float], *style: str, label: str) -> None:
+            drawn[label] = (x, y)
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: None
+
+    class Figure:
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def subplots(self) -> Axes:
+            return Axes()
+
+        def savefig(self, path: Path) -> None:
+            path.write_text("drawn")
+
+    module = types.ModuleType("matplotlib.figure")
+    module.Figure = Figure  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "matplotlib", types.ModuleType("matplotlib"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", module)
+    found = prediction.predict(targets.named(KERNEL, None, WORDS))
+    prediction.plot(found, tmp_path / "roof.svg")
+    (places, roof), (point, speed) = drawn["roof"], next(drawn[key] for key in drawn if key != "roof")
+    assert (tmp_path / "roof.svg").read_text() == "drawn"
+    at = places.index(point[0])
+    assert roof[at] == pytest.approx(min(found.roofs().values())) and speed[0] <= roof[at]
 
 
 def test_a_prediction_is_the_same_every_time() -> None:

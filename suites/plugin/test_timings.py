@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from pytest_qcom import calibration, cli, timings
 from pytest_qcom.analysis.cycles import DEFAULT
+from pytest_qcom.errors import KernelError
 
 HEADER = "id,family,config,m,n,k,threads,thread128,unit,low,high,verdict,check"
 ROWS = (
@@ -18,6 +20,20 @@ ROWS = (
     "d,mad_peak,dtype=fp16,1024,1024,1024,256,1,GFLOPS,,,probe,none",
     "e,mad_peak,dtype=fp16,1024,1024,1024,256,1,parsecs,1,1,probe,none",
 )
+
+SPLIT_A = {
+    "id": "f",
+    "family": "gemm_8x8_fp16",
+    "config": "split-a donor8-add256-store",
+    "m": "128",
+    "n": "512",
+    "k": "256",
+    "threads": "128",
+    "thread128": "1",
+    "unit": "GFLOPS",
+    "low": "1",
+    "high": "1",
+}
 
 
 @pytest.fixture
@@ -56,7 +72,36 @@ def test_equal_values_share_their_rank() -> None:
     assert timings.spearman([1, 1], [1, 2]) is None
 
 
-def test_a_fit_without_time_is_where_it_began(table: Path) -> None:
-    rows = [row for row in timings.rows(timings.read(table)) if isinstance(row, timings.Row)]
-    assert calibration.fit(rows, 0.0, DEFAULT) == DEFAULT
+def rows_of(table: Path) -> list[timings.Row]:
+    return [row for row in timings.rows(timings.read(table)) if isinstance(row, timings.Row)]
+
+
+def test_a_fit_without_passes_is_where_it_began(table: Path) -> None:
+    rows = rows_of(table)
+    assert calibration.fit(rows, DEFAULT, passes=0) == DEFAULT
     assert calibration.judge(rows, DEFAULT)["rows"] == 2
+
+
+def test_a_fit_finds_the_constants_that_made_the_figures(table: Path) -> None:
+    """A published kernel whose figure is what the model gives with later lines."""
+    row = next(row for row in timings.rows([SPLIT_A]) if isinstance(row, timings.Row))
+    made = dataclasses.replace(DEFAULT, fetch=2 * DEFAULT.fetch)
+    row = dataclasses.replace(row, measured=row.predict(made)[0])
+    assert calibration.loss([row], DEFAULT) > 0.05
+    assert calibration.loss([row], calibration.fit([row], DEFAULT)) < 0.01
+
+
+def test_halves_are_each_left_out_once(table: Path) -> None:
+    rows = rows_of(table)
+    one, other = calibration.halves(rows)
+    assert {row.id for row in one + other} == {"a", "b"} and len(one) == len(other) == 1
+    found = calibration.cross_validate(rows)
+    assert found["fitted"]["rows"] == found["left_out"]["rows"] == 2
+    with pytest.raises(KernelError, match="the table has 1; give one of several"):
+        calibration.by_family(rows)
+
+
+def test_families_are_each_left_out_once(table: Path) -> None:
+    rows = rows_of(table)
+    named = [dataclasses.replace(row, family=row.id) for row in rows]
+    assert calibration.by_family(named)["rows"] == 2
