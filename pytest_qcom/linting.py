@@ -10,13 +10,20 @@ from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.timings import launched
 
 
-def circumstances(build: Build) -> dict[str, Any]:
-    """The arguments of :func:`.analysis.hazards.lint` behind the program, for a CL binary."""
+def registers(build: Build) -> dict[str, Any]:
+    """What :func:`.analysis.hazards.lint` must know of a launch."""
     return {
         "fregs": build.fregs,
         "hregs": build.hregs,
         "merged": build.merged,
         "thread128": build.thread128,
+    }
+
+
+def circumstances(build: Build) -> dict[str, Any]:
+    """All that it can use, for a CL binary. Coordinates take it as long as the waves that it follows."""
+    return {
+        **registers(build),
         "launch": launched(build),
         "textures": _extents(build, written=False),
         "images": _extents(build, written=True),

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from pytest_qcom import conformance, linting
+from pytest_qcom.analysis import hazards
 from pytest_qcom.analysis.findings import errors
 from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device
@@ -242,7 +243,8 @@ def _run(
 
 
 def _findings(build: Build) -> dict[str, int]:
-    return dict(collections.Counter(finding.rule.name for finding in errors(linting.lint(build))))
+    found = hazards.lint(build.program, **linting.registers(build))
+    return dict(collections.Counter(finding.rule.name for finding in errors(found)))
 
 
 def _explanation(judged: Judged) -> str:

@@ -23,7 +23,7 @@ from pytest_qcom.isa.registers import Reg
 
 Extent = tuple[int, int]
 """Width and height of an image in texels."""
-_STEPS = 60_000  # instructions of a path
+_STEPS = 40_000  # instructions of a path: about a second
 
 
 def coordinates(
