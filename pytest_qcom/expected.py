@@ -7,11 +7,13 @@ A list is TOML, one table a cause::
     match = "failed shape"          # a regular expression that the failure's message must match
     cause = "what happens, one paragraph of Markdown"
     evidence = "what shows that the device fails it too"
+    drawn = true                    # of inputs drawn at random only some fail; false, unless given
     hazards = ["strict"]            # the hazards modes in which it fails; all, unless given
     when = { IMAGE = "1" }          # what the environment must say; nothing, unless given
 
 ``--qcom-expected tinygrad`` takes the list that comes with the package. Each test of it must fail, and fail
-so: one that passes fails the session, and so does one that fails with another message.
+so: one that passes fails the session (unless its inputs are drawn), and so does one that fails with another
+message.
 ``python -m pytest_qcom.expected LIST`` prints a list as a Markdown table.
 """
 
@@ -34,6 +36,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "tests": (list, "a list of strings"),
     "hazards": (list, "a list of strings"),
     "when": (dict, "a table of strings"),
+    "drawn": (bool, "true or false"),
 }
 _TABLE = ("| tests | what happens | what shows it |", "| --- | --- | --- |")
 
@@ -46,6 +49,7 @@ class Failure:
     match: str
     cause: str
     evidence: str
+    drawn: bool = False
     hazards: tuple[str, ...] = ("strict", "emulate", "off")
     when: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,7 +98,7 @@ def _failure(path: Path, number: int, table: Any) -> Failure:
         )
     for name, value in table.items():
         kind, what = _KINDS.get(name, (str, "a string"))
-        items = list(value.values()) if isinstance(value, dict) else value
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if not isinstance(value, kind) or not all(isinstance(item, str) for item in items):
             raise ExpectationError(f"{where}: {name} = {value!r}; {what} is needed")
     try:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_qcom.conformance import Outcome
     from pytest_qcom.devices.device import Device
+    from pytest_qcom.expected import Failure
     from pytest_qcom.targets import Composed, Target
 
 SESSION = pytest.StashKey[Session]()
@@ -143,11 +144,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(f"qcom-{config.stash[SESSION].entry.name}"))
 
 
-def expect_failure(item: pytest.Item, match: str, reason: str) -> None:
-    """Marks a test that must fail, and with this message."""
-    item.add_marker(
-        pytest.mark.xfail(reason=reason, strict=True, raises=pytest.RaisesExc(Exception, match=match))
-    )
+def expect_failure(item: pytest.Item, failure: Failure) -> None:
+    """Marks a test that must fail, and with the known message."""
+    raises = pytest.RaisesExc(Exception, match=failure.match)
+    item.add_marker(pytest.mark.xfail(reason=failure.cause, strict=not failure.drawn, raises=raises))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

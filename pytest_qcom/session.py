@@ -142,19 +142,21 @@ class Session:
         if self.installed:
             self.entry.check()
 
-    def expect(self, items: Mapping[str, Any], mark: Callable[[Any, str, str], None], whole: bool) -> None:
+    def expect(
+        self, items: Mapping[str, Any], mark: Callable[[Any, expected.Failure], None], whole: bool
+    ) -> None:
         """Marks the tests that are known to fail in this session.
 
         Args:
             items: the collected tests by node id.
-            mark: called with each of them, the pattern of its message, and the reason.
+            mark: called with each of them and how it fails.
             whole: no single tests were asked for, so that a listed one which is not in its file is no more.
 
         Raises:
             ExpectationError: a listed test is not in its file.
         """
         here = [item for item in self.failures if item.applies(self.settings.hazards, os.environ)]
-        expected.apply(here, items, lambda item, failure: mark(item, failure.match, failure.cause), whole)
+        expected.apply(here, items, mark, whole)
 
     def close(self) -> None:
         """Gives the device back."""

@@ -59,6 +59,15 @@ def test_a_test_that_is_fixed_is_noticed(listed: Run) -> None:
     result.stdout.fnmatch_lines(["*[[]XPASS(strict)[]] loads once*"])
 
 
+def test_of_drawn_inputs_only_some_fail(listed: Run) -> None:
+    text = LIST.replace("cause", "drawn = true\ncause", 1)
+    listed(text=text).assert_outcomes(passed=1, xfailed=2)
+    lucky = listed(text=text, GOT="15")
+    lucky.assert_outcomes(passed=1, xfailed=1, xpassed=1)
+    assert lucky.ret == 0
+    listed(text=text, GOT="6").assert_outcomes(passed=1, xfailed=1, failed=1)
+
+
 def test_another_failure_is_noticed(listed: Run) -> None:
     result = listed(GOT="6")
     result.assert_outcomes(passed=1, xfailed=1, failed=1)
@@ -102,6 +111,10 @@ def test_a_listed_test_that_is_no_more(listed: Run) -> None:
         (
             LIST.replace('["test_made.py::test_alone"]', "[1]"),
             "expected failures in {path}, table 2: tests = [1]",
+        ),
+        (
+            LIST.replace("evidence", "drawn = 1\nevidence", 1),
+            "expected failures in {path}, table 1: drawn = 1;",
         ),
         (LIST.replace("'5'", "(5"), "expected failures in {path}, table 1: match is no regular expression:"),
         (
