@@ -22,6 +22,7 @@ from tinygrad.runtime.autogen import kgsl, libc
 from tinygrad.runtime.support.hcq import FileIOInterface
 
 from pytest_qcom.chip import A630
+from pytest_qcom.virtual.findings import Finding
 from pytest_qcom.virtual.gpu import VirtualGpu
 from pytest_qcom.virtual.memory import Buffer
 
@@ -333,8 +334,15 @@ def _no_flush() -> Any:
     return SimpleNamespace(fxn=lambda address, lines: None)
 
 
-def _map_nothing(allocator: Any, buffer: Any) -> None:
-    """A second context needs no mapping: KGSL maps memory into the process, whichever file it came from."""
+def _mapper(node: Node) -> Callable[[Any, Any], None]:
+    """What the runtime's allocator lacks for a second context, and the finding that it does."""
+
+    def map_nothing(allocator: Any, buffer: Any) -> None:
+        """Nothing to do: KGSL maps memory into the process, whichever context asks."""
+        why = "is missing: on a device the runtime's second context ends in a NotImplementedError"
+        node.gpu.findings.add(Finding("QCOMAllocator", "_do_map", 0, None, why))
+
+    return map_nothing
 
 
 @contextlib.contextmanager
@@ -342,14 +350,18 @@ def installed(node: Node) -> Iterator[None]:
     """While entered, tinygrad's QCOM runtime opens ``node`` instead of the machine's.
 
     What is replaced are the names by which ``ops_qcom`` reaches the machine: its file interface, its sysfs
-    writer and its AArch64 cache flush; and, so that ``QCOM:1`` opens, the allocator's missing mapping method.
+    writer and its AArch64 cache flush. One thing is added, as long as the runtime lacks it: the mapping
+    method of its allocator, without which ``QCOM:1`` opens nowhere. Its use is a finding, so that programs of
+    several devices can be tried and nobody takes it for what a device does.
     """
-    replaced = (
+    replaced: list[tuple[Any, str, Any]] = [
         (ops_qcom, "FileIOInterface", _file_class(node)),
         (ops_qcom, "System", _Sysfs(node, ops_qcom.System)),
         (ops_qcom, "dcache_flush", _no_flush),
-        (ops_qcom.QCOMAllocator, "_do_map", _map_nothing),
-    )
+    ]
+    present = getattr(ops_qcom.QCOMAllocator, "_do_map", None)
+    if present is None or present.__module__ == __name__:  # ours, of a node that is installed already
+        replaced.append((ops_qcom.QCOMAllocator, "_do_map", _mapper(node)))
     with contextlib.ExitStack() as stack:
         for owner, name, value in replaced:
             stack.callback(_restore, owner, name, owner.__dict__.get(name))

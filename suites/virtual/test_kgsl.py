@@ -387,3 +387,20 @@ def test_only_the_node_is_virtual(driver: Driver) -> None:
         ops_qcom.System.write_sysfs("/sys/class/kgsl/kgsl-3d0/idle_timer", "4000", "", expected="42")
         assert ops_qcom.System.atomic_lib is System.atomic_lib
     assert driver.node.sysfs == {"idle_timer": "42"}
+
+
+@pytest.mark.usefixtures("untouched")
+def test_what_the_runtime_lacks_for_a_second_context(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added where it is missing, and then a finding; a runtime that has it keeps its own."""
+    findings = driver.bench.gpu.findings
+    with installed(driver.node):
+        assert not len(findings)
+        ops_qcom.QCOMAllocator._do_map(None, None)
+    assert [str(found) for found in findings] == [
+        "QCOMAllocator._do_map = 0x0: is missing: on a device the runtime's second context ends in a "
+        "NotImplementedError"
+    ]
+    with monkeypatch.context() as context:
+        context.setattr(ops_qcom.QCOMAllocator, "_do_map", lambda allocator, buffer: 7, raising=False)
+        with installed(driver.node):
+            assert ops_qcom.QCOMAllocator._do_map(None, None) == 7
