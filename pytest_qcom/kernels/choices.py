@@ -58,9 +58,11 @@ def about(name: str) -> Iterator[None]:
     """What is wrong inside, such as registers that options put in one place, is said of ``name``.
 
     Raises:
-        KernelError: the same, with the name in front.
+        KernelError: the same, with the name in front if it lacks that.
     """
     try:
         yield
     except KernelError as error:
+        if str(error).startswith(f"{name}: "):
+            raise
         raise KernelError(f"{name}: {error}") from error

@@ -60,15 +60,16 @@ class Published:
         m, n, k: C is (m, n); m a multiple of ``threads`` / 8, n of 128 ``ncols``, k of 4 times the unroll.
         ncols: vec4 columns a fiber, 1 to 4.
         threads: fibers of a workgroup. thread128: waves of 128 fibers.
-        direct: one accumulator an output; else one for each k of a texel, with 1 or 2 columns.
+        direct: one accumulator an output; without it one for each k of a texel, with 1 or 2 columns.
         k_unroll: K steps of the loop body.
         k_start, k_count: the K steps that are multiplied; a count of 0 is all that follow.
         dynamic_split_k: K in so many parts, in rows of workgroups; C has them below each other.
         swap_groups: workgroup x counts rows, y columns.
-        compact_acc: accumulators from hr12; else from hr16. acc_hr: from that one, if it is not 0.
+        compact_acc: accumulators from hr12, else from hr16, unless other options say where. acc_hr: from that
+            one, if it is not 0.
         preload_b: all columns have texels. preload_b_safe_coords: and pairs.
         high_inputs: texels above the accumulators. high_a_only: those of A between B and them.
-        stable_bx: columns 2 and 3 keep their x in registers of their own.
+        stable_bx: columns 2 and 3 keep their x in registers of their own, unless each sample has a pair.
         stable_ay: A pairs keep their y. low_a_coords: those pairs lie below, and 8 full vec4 are declared.
         inc_coords: unrolled steps add to coordinates instead of writing them.
         persistent_coords: coordinates live over the back edge.
@@ -99,7 +100,7 @@ class Published:
         safe_store, linear_store, image_store, thread_store: see ``published_stores``; hybrid_store: columns
             from 2 on as safe. What has none of them stores by hand.
         high_store: the image store works in r28 and r29.
-        store_shlg_offsets: another way to the same offsets.
+        store_shlg_offsets, store_scalar_offsets, store_or_offsets: other ways to the same offsets.
         save_output_coords: row and column are kept in a copy for the store.
         no_store: the products are dropped. store_constant: 1024 is stored and nothing multiplied.
         post_constant: 1024 is stored in place of the products. All three are probes.
@@ -110,10 +111,10 @@ class Published:
     m: int = 1024
     n: int = 1024
     k: int = 1024
-    ncols: int = 4
+    ncols: int = 2
     threads: int = 128
     thread128: bool = True
-    direct: bool = True
+    direct: bool = False
     k_unroll: int = 1
     k_start: int = 0
     k_count: int = 0
@@ -165,6 +166,8 @@ class Published:
     hybrid_store: bool = False
     high_store: bool = False
     store_shlg_offsets: bool = False
+    store_scalar_offsets: bool = False
+    store_or_offsets: bool = False
     save_output_coords: bool = False
     no_store: bool = False
     store_constant: bool = False
@@ -205,18 +208,12 @@ def check(name: str, options: Published) -> None:
     exclude(name, options, ("store_constant", "post_constant", "no_store"))
     for other in ("stable_bx", "quad_a", "persistent_coords"):
         exclude(name, options, ("dynamic_split_k", other))
-    exclude(name, options, ("stable_bx", "quad_a"))
     exclude(name, options, ("preserve_coords", "inc_coords"))
     for grouped in (*_GROUPED, "preload_b_safe_coords"):
         exclude(name, options, (grouped, "interleave_second_pair"))
     exclude(name, options, ("dynamic_split_k", "k_start"))
     exclude(name, options, ("dynamic_split_k", "k_count"))
     exclude(name, options, ("safe_b_y", "sync_b_y", *_GROUPED, "preload_b_safe_coords"))
-    exclude(
-        name, options, ("compact_acc", *(t for t in _TEXELS if t not in ("b_kk_pipeline", "preserve_coords")))
-    )
-    for grouped in (*_GROUPED, "preload_b_safe_coords"):
-        exclude(name, options, (grouped, "stable_bx"))
     for option, needed in (
         ("low_a_coords", "stable_ay"),
         ("preload_b_safe_coords", "preload_b"),
@@ -280,7 +277,9 @@ def _check_columns(name: str, options: Published) -> None:
     if options.persistent_coords and options.ncols > 2 and not (options.stable_bx or options.grouped):
         raise KernelError(f"{name}: persistent-coords needs stable-bx too")
     if not options.direct and (options.ncols > 2 or any(getattr(options, loop) for loop in _LOOPS)):
-        raise KernelError(f"{name}: direct=false is about 1 or 2 columns in plain order; leave it out")
+        raise KernelError(
+            f"{name}: four accumulators an output are for 1 or 2 columns in plain order; give direct"
+        )
     if options.alu_reps > 1 and not (options.no_store or options.post_constant):
         raise KernelError(f"{name}: alu-reps beyond 1 is a probe; give no-store too")
     if options.interleave_second_pair and options.alu_order != "kk_col_row":

@@ -89,12 +89,12 @@ def _ordered(options: Published) -> Phases:
     if options.preserve_coords:
         return _preserved(options)
     found: list[Load | Multiply] = [*start]
+    own = options.separate_b_coords or options.high_b_coords or options.isolated
+    waits = own or (options.grouped and not options.first_sync_only)
     for pair in _pairs(options.ncols):
         if pair[0]:
             found.append(Load("B", pair))
-        found.append(
-            Multiply(_ALL, pair, sync=True if options.grouped and not options.first_sync_only else None)
-        )
+        found.append(Multiply(_ALL, pair, sync=True if waits else None))
     return tuple(found)
 
 

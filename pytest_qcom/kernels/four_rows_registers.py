@@ -83,7 +83,7 @@ def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
         found = (
             found.place("lane", "r6.w", 1)
             .place("zero", "r10.x" if low else "r2.x", 1)
-            .place("quad", "r0.x", 8)
+            .place("quad", "r0.x", 8, over=("even2",))
         )
     if options.dynamic_split_k > 1:
         found = found.place("part", "r19.x", 1).place("count", "r6.w", 1)

@@ -23,7 +23,6 @@ _ORDERS = (
     "split_row_stream",
     "split_phase_stream",
     "split_stream_b_a8",
-    "stream_b1",
     "split_prefetch_next_b",
 )
 """Orders of samples and products that exclude each other."""
@@ -99,6 +98,14 @@ def _check(name: str, options: Published) -> None:
         ("stream_b1_sync", "stream_b1"),
     ):
         require(name, options, option, needed)
+    _check_orders(name, options)
+    _check_coordinates(name, options)
+    if options.ncols == 4:
+        _check_wide(name, options)
+
+
+def _check_orders(name: str, options: Published) -> None:
+    """Which orders and texels go together."""
     for group in (
         _ORDERS,
         _OWN_LOWER,
@@ -112,23 +119,28 @@ def _check(name: str, options: Published) -> None:
     for option in ("split_reuse_b", "split_row_stream", "split_phase_stream"):
         for single in _SINGLES:
             exclude(name, options, (option, single))
-    for option in ("stream_b1", "split_interleave_a4"):
-        for other in _OWN_LOWER:
-            exclude(name, options, (option, other))
-    _check_coordinates(name, options)
-    if options.ncols == 4:
-        for option in (
-            *_NEXT,
-            *_ORDERS,
-            *_OWN_LOWER,
-            *_B_FORMS,
-            *SETS,
-            *_SINGLES,
-            "split_quad_a",
-            "split_mid_acc",
-        ):
-            if getattr(options, option):
-                raise KernelError(f"{name}: {word(option)} is about 2 vec4 columns; leave it out")
+    for option in ("split_reuse_b", "split_row_stream", "split_phase_stream", "split_stream_b_a8"):
+        exclude(name, options, ("stream_b1", option))
+    for option in (*_OWN_LOWER, "split_prefetch_loop_b"):
+        exclude(name, options, ("stream_b1", option))
+    exclude(name, options, ("split_interleave_a4", "split_prefetch_next_b"))
+
+
+def _check_wide(name: str, options: Published) -> None:
+    """What 8x16 does not have."""
+    for option in (
+        *_NEXT,
+        *_ORDERS,
+        "stream_b1",
+        *_OWN_LOWER,
+        *_B_FORMS,
+        *SETS,
+        *_SINGLES,
+        "split_quad_a",
+        "split_mid_acc",
+    ):
+        if getattr(options, option):
+            raise KernelError(f"{name}: {word(option)} is about 2 vec4 columns; leave it out")
 
 
 def _check_coordinates(name: str, options: Published) -> None:
@@ -221,16 +233,26 @@ def _phases(options: Published, step: Step) -> Phases:
         return (Load("B", (0, 1)), *(phase for pair in rows for phase in pair))
     if options.split_stream_b_a8:
         return _ping_pong()
-    if options.stream_b1:
+    if options.stream_b1 and not options.split_prefetch_next_b:
         return _streamed(options)
     first: list[Load] = []
+    late = options.stream_b1 and step.index == 0  # column 1 of the first step, behind its first product
     if not options.split_prefetch_next_b or (step.index == 0 and not options.split_prefetch_loop_b):
-        first.append(Load("B", (0, 1)))
+        first.append(Load("B", (0,) if late else (0, 1)))
     if not options.split_prefetch_next_a or step.index == 0:
         first.append(Load("A", UPPER))
     last = step.index == step.count - 1 and not options.split_prefetch_loop_b
     lower = [phase for phase in _lower(options) if isinstance(phase, Multiply) or not last]
-    return (*first, *_upper(options), *lower)
+    return (*first, *(_late(options) if late else _upper(options)), *lower)
+
+
+def _late(options: Published) -> Phases:
+    """Column 1 behind the first product, then rows 4 to 7."""
+    behind = (Load("B", (1,)),)
+    if options.stream_b1_sync:
+        products = Multiply(UPPER, (0,), behind=behind), Multiply(UPPER, (1,), sync=True)
+        return (*products, Load("A", LOWER))
+    return (Multiply(UPPER, (0, 1), behind=behind), Load("A", LOWER))
 
 
 def _reused(col: int) -> Phases:
@@ -260,12 +282,8 @@ def _ping_pong() -> Phases:
 def _streamed(options: Published) -> Phases:
     """Column 1 behind the first product; rows 4 to 7 at once, or each behind the row whose texel it takes."""
     start = (Load("B", (0,)), Load("A", UPPER))
-    if options.stream_b1_sync and not options.split_interleave_a4:
-        upper = Multiply(UPPER, (0,), behind=(Load("B", (1,)),)), Multiply(UPPER, (1,), sync=True)
-        return (*start, *upper, Load("A", LOWER), Multiply(LOWER, (0, 1)))
     if not options.split_interleave_a4:
-        both = Multiply(UPPER, (0, 1), behind=(Load("B", (1,)),))
-        return (*start, both, Load("A", LOWER), Multiply(LOWER, (0, 1)))
+        return (*start, *_late(options), Multiply(LOWER, (0, 1)))
     found: list[Load | Multiply] = [*start]
     for row in UPPER:
         found.append(Multiply((row,), (0,), behind=() if row else (Load("B", (1,)),)))

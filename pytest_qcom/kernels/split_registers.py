@@ -36,7 +36,7 @@ def plan(options: Published) -> RegisterPlan:
         quad = str(found["a0"].first.num // 8)
         found = found.place("lane", "r8.x", 1, over=("hoisted", "b_pairs1"))
         found = found.place("indices", "r9.x", 4, over=("b_pairs1",))
-        found = found.place("quad", f"r{quad}.x", 8, over=("pair",))
+        found = found.place("quad", f"r{quad}.x", 8, over=("pair", "next"))
     return ends(_sets(found, options), options.image_store)
 
 

@@ -83,7 +83,11 @@ def shrunk(kernel: Kernel, case: Case) -> Any:
 PUBLISHED = [(kernel, case) for kernel in [KERNELS["gemm_4xn_fp16_published"]] for case in kernel.cases]
 
 
-@pytest.mark.parametrize(("kernel", "case"), PUBLISHED, ids=[case.name for _, case in PUBLISHED])
+WRONG = [(kernel, case) for kernel, case in PUBLISHED if case.name != "random-checked"]
+"""The other one is right on random inputs too: see the suite of the published 4xN GEMMs."""
+
+
+@pytest.mark.parametrize(("kernel", "case"), WRONG, ids=[case.name for _, case in WRONG])
 def test_published_is_right_on_ones_and_wrong_on_random(lenient: Device, kernel: Kernel, case: Case) -> None:
     """The two facts about each published configuration, even where hardware would wait."""
     options = shrunk(kernel, case)

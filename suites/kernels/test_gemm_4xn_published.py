@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pytest_qcom import conformance
+from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.edit import branches
@@ -27,7 +29,7 @@ LOOP = 417
 
 
 def build(words: str) -> Build:
-    kernel, options = options_from_notes("gemm_4xn_fp16", words)
+    kernel, options = options_from_notes("gemm_4xn_fp16", f"ncols=4 direct {words}")
     return kernel.build(options)
 
 
@@ -91,6 +93,24 @@ def test_store_constant_multiplies_nothing() -> None:
     assert whole["instructions"] - found["instructions"] == LOOP + 1
 
 
+def test_the_random_checked_configuration_is_right(device: Device, lenient: Device) -> None:
+    """The one that the notes checked on random matrices: pairs of their own, a (sy) for each two columns, an
+    image store that keeps the lanes. Some pairs are too fresh by Mesa's distances; no output shows it."""
+    kernel = KERNELS["gemm_4xn_fp16_published"]
+    options = kernel.configure({"m": 32, "n": 512, "k": 64}, "random-checked")
+    if device.mode != "hardware":
+        with registry.find("virtual", Path.cwd()).open("emulate") as late:
+            run = conformance.prepare(late, kernel, options, np.random.default_rng(1))
+            run.launch()
+            assert run.judge().ok
+    run = conformance.prepare(lenient, kernel, options, np.random.default_rng(2))
+    run.launch()
+    assert run.judge().ok
+    ones = conformance.prepare(lenient, kernel, options, pattern="ones")
+    ones.launch()
+    assert ones.judge().max_abs == 0
+
+
 def test_a_waited_schedule_is_no_probe() -> None:
     kernel = KERNELS["gemm_4xn_fp16_waited"]
     for words in ({"no_store": True}, {"quad_a": True}, {"no_store": True, "alu_reps": 2}):
@@ -138,7 +158,8 @@ def test_registers_of_the_notes(words: str, footprint: tuple[int, int]) -> None:
         ("interleave-second-pair alu-order=kk_col_row", 20, 64, 4),
         ("row-sync", 20, 64, 9),
         ("separate-b-coords", 20, 64, 3),
-        ("separate-b-coords first-sync-only", 20, 64, 2),
+        ("separate-b-coords first-sync-only", 20, 64, 3),
+        ("persistent-b-coords first-sync-only", 20, 64, 2),
     ],
 )
 def test_samples_products_and_syncs(words: str, isam: int, mad: int, sy: int) -> None:
@@ -158,7 +179,9 @@ def test_options_compose_or_are_refused(seed: int) -> None:
     """Any options make a kernel whose products are all there, or one line that says which do not."""
     rng = random.Random(seed)
     chosen = rng.sample(FLAGS, rng.randint(2, 6))
-    words = " ".join((*chosen, f"ncols={rng.choice((1, 2, 3, 4, 4))}", f"k-unroll={rng.choice((1, 2))}"))
+    words = " ".join(
+        ("direct", *chosen, f"ncols={rng.choice((1, 2, 3, 4, 4))}", f"k-unroll={rng.choice((1, 2))}")
+    )
     kernel, options = options_from_notes("gemm_4xn_fp16", words, {"m": "128", "n": "1536", "k": "64"})
     try:
         found = kernel.build(options)
@@ -182,19 +205,18 @@ def test_options_compose_or_are_refused(seed: int) -> None:
         ("persistent-coords stable-ay inc-coords", "persistent-coords needs stable-bx too"),
         ("persistent-coords stable-ay", "persistent-coords needs inc-coords; give it too"),
         ("coord-delay=8", "coord-delay is 8; give -1 (none) to 7"),
-        ("direct=false", "direct=false is about 1 or 2 columns in plain order"),
+        ("direct=false", "four accumulators an output are for 1 or 2 columns in plain order; give direct"),
         ("pipeline stream-b", "stream-b with pipeline; give one of them"),
         ("isolated stable-ay", "isolated has registers of its own; leave those of coordinates out"),
         ("donor2-store ncols=1", "donor2-store is about 2 or 4 columns; there are 1"),
         ("pipeline stable-ay", "pipeline has coordinates of its own"),
-        ("high-inputs compact-acc", "compact-acc with high-inputs; give one of them"),
         ("interleave-second-pair", "interleave-second-pair goes with alu-order=kk_col_row"),
         ("safe-store image-store", "safe-store with image-store; give one of them"),
         ("k-start=200 k-count=60", "K steps 200 to 260 of 256; give k-start and k-count within them"),
         ("dynamic-split-k=3", "dynamic-split-k is 3 for m 1024 and 256 K steps; give a power of 2"),
         ("dynamic-split-k=2 stable-bx", "dynamic-split-k with stable-bx; give one of them"),
         ("acc-hr=36", "acc-hr is 36; the accumulators end beyond hr47"),
-        ("ncols=2 direct=false preload-b", "direct=false is about 1 or 2 columns in plain order"),
+        ("ncols=2 direct=false preload-b", "four accumulators an output are for 1 or 2 columns in plain"),
     ],
 )
 def test_bad_options_are_explained(words: str, message: str) -> None:

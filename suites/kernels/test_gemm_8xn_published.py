@@ -297,7 +297,7 @@ def test_a_waited_schedule_is_no_probe() -> None:
     [
         ("gemm_8x8_fp16", "", "no form; give one of donor-store, serial, preload, experimental-twopass"),
         ("gemm_8x8_fp16", "serial split-a", "serial with split-a; give one of"),
-        ("gemm_8x4_fp16", "split-a", "split-a; give one of donor-store, pipeline, pipeline4, serial"),
+        ("gemm_8x4_fp16", "split-a", "split-a; give one of donor-store, pipeline, pipeline4, batch2"),
         ("gemm_8x8_fp16", "ncols=4 serial", "ncols is 4; this kernel has 2, leave it out"),
         ("gemm_8x8_fp16", "serial split-high-a", "split-high-a is about split-a; give that too"),
         ("gemm_8x8_fp16", "split-a split-low-a split-high-a", "split-low-a with split-high-a; give one"),

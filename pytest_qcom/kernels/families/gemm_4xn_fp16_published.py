@@ -219,6 +219,10 @@ def _tolerance(options: Published, arrays: Arrays) -> Mapping[str, NDArray[Any]]
     return {"C": _shaped(options, parts)}
 
 
+_FOUR = "ncols=4 direct"
+"""What every case has, unless it says otherwise."""
+
+
 def _kernel(
     name: str, summary: str, build: Callable[[Published], Build], claim: str, cases: Mapping[str, str]
 ) -> Kernel:
@@ -232,7 +236,7 @@ def _kernel(
         tolerance=_tolerance,
         patterns=matmul.HALF_PATTERNS,
         unit="GFLOPS",
-        cases=tuple(Case(case, notes.options(config)) for case, config in cases.items()),
+        cases=tuple(Case(case, notes.options(f"{_FOUR} {config}")) for case, config in cases.items()),
         claim=claim,
         family="gemm_4xn_fp16" if claim == "as-published" else "",
         source=_NOTES,
@@ -271,6 +275,7 @@ PUBLISHED = _kernel(
         "p136": "k-unroll=4",
         "p137": "compact-acc stable-bx first-sync-only k-unroll=8",
         "p139": "ncols=2 threads=256 donor-store",
+        "random-checked": f"{_FIRST} separate-b-coords image-store m=128 n=1536 k=384",
     },
 )
 
@@ -299,7 +304,7 @@ WAITED = _kernel(
         "high-inputs-low-a": f"{_SMALL} high-inputs low-a-coords stable-ay",
         "high-a-only": f"{_SMALL} high-a-only k-unroll=2 row-sync",
         "preserve": f"{_SMALL} preserve-coords compact-acc",
-        "separate": f"{_SMALL} separate-b-coords compact-acc image-store k-unroll=2",
+        "separate": f"{_KEPT} separate-b-coords image-store k-unroll=2 b-first",
         "separate-reuse": f"{_SMALL} separate-b-coords reuse-separate-b-y acc-hr=16 b-first",
         "separate-kept": f"{_SMALL} separate-b-coords stable-ay inc-coords persistent-coords k-unroll=2",
         "high-b": f"{_SMALL} high-b-coords stable-ay compact-acc b-first",

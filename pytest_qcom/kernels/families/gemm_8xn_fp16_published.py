@@ -153,6 +153,7 @@ _FORMS: Mapping[int, Mapping[str, Callable[[str, Published], Form]]] = {
         "donor_store": eight_forms.donor,
         "pipeline": eight_forms.pipeline,
         "pipeline4": eight_forms.pipeline,
+        "batch2": eight_forms.pipeline,
         "serial": eight_forms.serial,
         "preload": eight_forms.preload,
     },
