@@ -261,12 +261,12 @@ def _shared(leaf: UOp, loops: tuple[UOp, ...]) -> UOp:
     (fiber,) = fibers
     value = stored[0].src[1]
     value = value.src[lane] if value.op is Ops.STACK else value
-    turns = np.arange(_size(loops[0]))
+    turns = np.arange(size(loops[0]))
     wrote, read = (
         _evaluate(stored[0].src[0].src[1], {fiber: turns}),
         _evaluate(place.src[1], {loops[0]: turns}),
     )
-    if _size(fiber) != len(turns) or not np.array_equal(wrote, read):
+    if size(fiber) != len(turns) or not np.array_equal(wrote, read):
         raise NoProduct("a workgroup's sums are put together in a way of their own")
     return lowered.transformed(value, lambda node, _: loops[0] if node is fiber else None)
 
@@ -286,7 +286,7 @@ def access(node: UOp) -> Access:
     return Access(node.src[0].src[0].arg.slot, node.src[0].src[1:], lane)
 
 
-def _size(node: UOp) -> int:
+def size(node: UOp) -> int:
     """How many values a SPECIAL or RANGE takes."""
     return int(lowered.constant(node.src[0]) or 0)
 
@@ -349,7 +349,7 @@ def _found(sink: UOp, program: Program, weights: tuple[int, ...]) -> Product:
     generator = np.random.default_rng(0)
     for each in found:
         for _ in range(_PROBES):
-            at = {node: np.int64(generator.integers(_size(node))) for node in fibers}
+            at = {node: np.int64(generator.integers(size(node))) for node in fibers}
             if not np.array_equal(_steps(each, program, loops, left, at), (left_steps, right_steps)):
                 raise NoProduct("its sums do not step through their arguments alike")
     table = np.concatenate(rows, axis=1)
@@ -376,7 +376,7 @@ def symbols(access: Access) -> Iterator[UOp]:
 
 def mesh(nodes: list[UOp]) -> dict[UOp, Indices]:
     """Every combination of the values of some symbols, one after the other."""
-    axes = np.meshgrid(*(np.arange(_size(node)) for node in nodes), indexing="ij")
+    axes = np.meshgrid(*(np.arange(size(node)) for node in nodes), indexing="ij")
     return {node: axis.ravel() for node, axis in zip(nodes, axes, strict=True)}
 
 
@@ -450,3 +450,50 @@ def products(calls: tuple[Call, ...]) -> dict[int, Product]:
     """The calls that are products, by number."""
     found = ((number, product(call)) for number, call in enumerate(calls))
     return {number: each for number, each in found if isinstance(each, Product)}
+
+
+_MESH = 1 << 22  # combinations of fibers and turns of loops that are looked at
+
+
+@functools.lru_cache(maxsize=1024)
+def reads(program: Program, slot: int) -> Indices | None:
+    """Which elements of an argument a program loads; ``None`` where that cannot be told.
+
+    What lies between rows of an image is not loaded, and holds whatever was there before.
+    """
+    from tinygrad.uop.ops import Ops
+
+    try:
+        sink = lowered.body(program)
+        found = []
+        for node in sink.toposort():
+            if node.op is Ops.PARAM or not any(
+                part.op is Ops.PARAM and part.arg.slot == slot for part in node.src
+            ):
+                continue
+            if node.op is not Ops.INDEX:
+                return None
+            place = Access(slot, node.src[1:], 0)
+            places = mesh(sorted({*symbols(place), *loops_of(place)}, key=lambda each: str(each.arg)))
+            if max((len(axis) for axis in places.values()), default=1) > _MESH:
+                return None
+            lanes = _LANES if program.parameters[slot].image else 1
+            found += [elements(place, program, places) + lane for lane in range(lanes)]
+        return np.unique(np.concatenate([each.ravel() for each in found])) if found else None
+    except (NoProduct, GraphError):
+        return None
+
+
+def loops_of(access: Access) -> set[UOp]:
+    """The loops that an index depends on."""
+    from tinygrad.uop.ops import Ops
+
+    found: set[UOp] = set()
+    pending = list(access.index)
+    while pending:
+        node = pending.pop()
+        if node.op is Ops.RANGE:
+            found.add(node)
+        elif node.op is not Ops.SPECIAL:
+            pending += node.src
+    return found

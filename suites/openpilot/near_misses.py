@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_qcom.openpilot.graph import Graph, Kind, View
-from pytest_qcom.openpilot.products import Product, product, products
+from pytest_qcom.openpilot.products import Product, product, products, reads
 from pytest_qcom.openpilot.registry import PATCHES
 
 Miss = tuple[str, Callable[[Graph], Graph]]
@@ -14,12 +14,15 @@ Miss = tuple[str, Callable[[Graph], Graph]]
 
 
 def with_other_weights(graph: Graph) -> Graph:
-    """Every weight differs from every other one in its last byte."""
-    weights = [memory for memory in graph.memories if memory.kind is Kind.WEIGHT]
-    changed = {
-        memory: replace(memory, contents=(memory.contents or b"")[:-1] + bytes([number]))
-        for number, memory in enumerate(weights)
-    }
+    """Every weight differs from every other one in one element, the first that is read of it."""
+    changed = {}
+    for call in graph.calls:
+        for slot, view in enumerate(call.views):
+            if view.memory.kind is Kind.WEIGHT and view.memory not in changed and call.program:
+                read = reads(call.program, slot)
+                array = view.array().copy()
+                array[0 if read is None else read[0]] = len(changed)
+                changed[view.memory] = replace(view.memory, contents=array.tobytes())
     places = {memory: View.of(other) for memory, other in changed.items()}
     return replace(graph, calls=tuple(call.substituted(places) for call in graph.calls))
 
@@ -78,6 +81,10 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "replace-up4x16": (("attention", as_it_is), ("vision-mlp", after("replace-up4x16"))),  # 64 columns
     "large-fp16": (("attention", as_it_is), ("vision-mlp", after("large-fp16"))),
     "quant-forward": (("attention", as_it_is), ("vision-mlp", after("quant-forward"))),
+    "firstconv-tile8": (("stem", after("firstconv-tile8")), ("stem", with_changing_weights)),
+    "forward-tile8": (("heads", as_it_is), ("vision-mlp", after("forward-tile8"))),
+    "forward-tile8x4": (("heads", as_it_is), ("vision-mlp", after("forward-tile8"))),
+    "pack-conv-weights": (("vision-mlp", after("pack-conv-weights")), ("attention", as_it_is)),
     "geometry": (("heads", as_it_is), ("stem", as_it_is)),  # they exchange values; no multiple divides
     "inverse-full-rpt": (("attention", as_it_is),),
     "dedupe-head": (("heads", lambda graph: with_other_weights(once(graph))),),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from pytest_qcom import cli
@@ -15,10 +17,10 @@ from pytest_qcom.openpilot import execution, products, reading
 from pytest_qcom.openpilot.capture import capture, compiling, from_onnx
 
 
-def written(path: Path, rows: int | str = 64) -> dict[str, np.ndarray]:
+def written(path: Path, rows: int | str = 64) -> dict[str, NDArray[Any]]:
     """A projection with a GELU, a projection back, a residual; its weights."""
     generator = np.random.default_rng(12)
-    weights = {
+    weights: dict[str, NDArray[Any]] = {
         "up": generator.standard_normal((64, 128)).astype(np.float32) / 8,
         "bias": generator.standard_normal(128).astype(np.float32),
         "down": generator.standard_normal((128, 64)).astype(np.float32) / 12,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pytest_qcom.errors import GraphError
-from pytest_qcom.openpilot import execution, library, models, reading, writing
+from pytest_qcom.openpilot import execution, library, models, products, reading, writing
 from pytest_qcom.openpilot.capture import Shape, capture, compiling
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View
 
@@ -67,8 +67,15 @@ def test_tinygrad_alone_runs_what_is_written(captured: Captured, tmp_path: Path)
 def test_what_the_model_computes_is_right(captured: Captured) -> None:
     """Against numpy, with the weights that stand in the graph: layouts and kinds of memory are understood."""
     graph = captured("heads")
-    weights = [view for call in graph.calls for view in call.ins if view.memory.contents]
-    twins = {view.array().tobytes() for view in weights}
+    weights = [
+        view.array()[products.reads(call.program, slot)].tobytes()
+        for call in graph.calls
+        if call.program
+        for slot, view in enumerate(call.views)
+        if view.memory.contents and slot in call.program.ins
+    ]
+    assert len(weights) == 16
+    twins = set(weights)
     assert len(twins) == 12  # of sixteen matrices, four are exported twice
     features = np.random.default_rng(3).standard_normal((1, 128)).astype(np.float32)
     (result,) = execution.run(graph, {"features": features}).results

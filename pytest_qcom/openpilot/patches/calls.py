@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View
+from pytest_qcom.openpilot import products
+from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, Program, View
 from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
 
 
-def _content(view: View, same: dict[Memory, Memory]) -> Hashable:
-    """What a view holds, as far as it can be told without running: equal for equal values."""
+def _content(program: Program, slot: int, view: View, same: dict[Memory, Memory]) -> Hashable:
+    """What a program reads of a view, as far as it can be told without running: equal for equal values."""
     if view.memory.kind is Kind.WEIGHT:
-        return view.array().tobytes(), view.dtype
+        read = products.reads(program, slot)
+        array = view.array()
+        used = array if read is None or read.max() >= len(array) else array[read]
+        return used.tobytes(), view.dtype
     return same.get(view.memory, view.memory), view.start, view.nbytes, view.dtype
 
 
@@ -24,7 +28,11 @@ def _find_duplicates(graph: Graph) -> Findings:
         if call.program is None:
             continue
         moving = any(view.memory.kind is Kind.FIXED for view in call.ins)
-        key = (call.program.digest, tuple(_content(view, same) for view in call.ins))
+        slots = call.program.ins
+        key = (
+            call.program.digest,
+            tuple(_content(call.program, slot, call.views[slot], same) for slot in slots),
+        )
         if key not in seen:
             if not moving:
                 seen[key] = number
