@@ -19,6 +19,7 @@ from pytest_qcom.virtual.state import Block, State
 
 _REMEMBERED = 4096  # descriptors whose decoded form is kept
 _2D, _3D, _BUFFER = 1, 3, 4  # a6xx_tex_type
+_ISAMMODE_CL, _CLAMP_TO_BORDER = 1, 3  # a6xx_isam_mode, a6xx_tex_clamp
 _BINDLESS_64 = 3  # BINDLESS_DESCRIPTOR_64B
 _MOST_BINDLESS = 4096  # descriptors of a set that are looked at
 
@@ -143,6 +144,21 @@ def _check_image(image: Image, what: str) -> Image:
     if max(image.swizzle) > 5:
         raise LaunchError(f"{title} with swizzle {image.swizzle}: 0 to 5 exist; correct the descriptor")
     return image
+
+
+def check_samplers(state: State) -> None:
+    """Where ISAMMODE is CL, samplers say what lies outside of a texture: zeros, else it is reported."""
+    load = state.loads.get(Block.SAMPLERS)
+    if load is None or state.field(regs.SP_MODE_CNTL, "ISAMMODE") != _ISAMMODE_CL:
+        return
+    data = state.memory.read(load.address, load.units * regs.SAMPLER_BYTES, "samplers")
+    word = regs.SAMPLER[0]
+    for value, *_ in struct.iter_unpack("<4I", data):
+        for name in ("WRAP_S", "WRAP_T"):
+            if word.get(value, name) != _CLAMP_TO_BORDER:
+                needed = value & ~word[name].mask | word[name].put(_CLAMP_TO_BORDER)
+                why = "is no clamp to a border of zeros, the only one that is modelled"
+                state.findings.add(Finding(word.name, name, value, needed, why, harmless=True))
 
 
 def uniforms(state: State) -> tuple[Uniforms, ...]:

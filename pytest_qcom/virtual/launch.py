@@ -62,6 +62,7 @@ def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch
         uniforms=descriptors.uniforms(state),
         sets=descriptors.sets(state),
     )
+    descriptors.check_samplers(state)
     _check_limits(state, dispatch)
     report(state)
     return dispatch

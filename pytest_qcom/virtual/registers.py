@@ -278,6 +278,9 @@ UBO_DESCRIPTOR = (
     _word("UBO_1", 1, ("BASE_HI", 0, 16), ("SIZE", 17, 31)),  # in vec4
 )
 
+SAMPLER = (_word("TEX_SAMP_0", 0, ("WRAP_S", 5, 7), ("WRAP_T", 8, 10), ("WRAP_R", 11, 13)),)
+"""What counts of a sampler where texels are not filtered."""
+
 DESCRIPTOR_BYTES = 64
 UBO_BYTES = 8
 SAMPLER_BYTES = 16

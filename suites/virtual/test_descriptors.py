@@ -171,3 +171,19 @@ def test_from_the_stream_to_the_registers() -> None:
 
 def void(_: object) -> None:
     """Nothing, of something."""
+
+
+@pytest.mark.parametrize("mode,wrap,found", [(1, 3, False), (1, 1, True), (2, 1, False)])
+def test_samplers_count_in_cl_mode(mode: int, wrap: int, found: bool) -> None:
+    """tinygrad's are 0x1b60 and 0x30: clamp to border, coordinates of texels."""
+    bench = Bench()
+    words = [0x1B60 & ~(7 << 8) | wrap << 8, 0x30, 0, 0]
+    stream = bench.launch(SP_MODE_CNTL=1 | mode << 1)
+    first = stream.index(load(0xD, 1, 0, 256)[0])
+    stream[first:first] = load(5, 0, bench.buffer(struct.pack("<4I", *words)), 1)
+    assert _only(bench, stream)
+    lines = [str(entry) for entry in bench.gpu.findings if entry.register == "TEX_SAMP_0"]
+    assert lines == found * [
+        "TEX_SAMP_0.WRAP_T = 0x1960: is no clamp to a border of zeros, the only one that is "
+        "modelled; needs 0x1b60"
+    ]
