@@ -20,7 +20,9 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     sub.add_argument("action", choices=sorted(ACTIONS), help="what to do")
     sub.add_argument("file", type=Path, metavar="FILE", help="the pickle of a TinyJit")
-    sub.add_argument("--with", dest="other", type=Path, metavar="FILE", help="compare: the other graph")
+    sub.add_argument(
+        "--with", dest="other", type=Path, metavar="FILE", help="compare, correction: the other graph"
+    )
     sub.add_argument("--call", type=int, metavar="N", help="disasm, sweep: this call alone")
     sub.add_argument("--patch", action="append", default=[], metavar="NAME", help="patch: repeat for several")
     sub.add_argument("--check", action="store_true", help="patch: run before and after on the same inputs")
@@ -28,6 +30,9 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--model", metavar="NAME", help="capture: a declared small model, written to FILE")
     sub.add_argument("--onnx", type=Path, metavar="FILE", help="capture: a model in ONNX instead")
     sub.add_argument("--threshold", type=float, default=0.0, help="compare: share of an output that is none")
+    sub.add_argument("--rounding", default="half", metavar="NAME", help="scan: half, byte or nibble")
+    sub.add_argument("--chunks", type=int, default=8, metavar="N", help="scan: into how many parts")
+    sub.add_argument("--cases", type=int, default=8, metavar="N", help="correction: how many random inputs")
     sub.add_argument("--seed", type=int, default=0, help="of random inputs and weights")
 
 
@@ -115,12 +120,42 @@ def _profile(options: argparse.Namespace) -> Answer:
 def _compare(options: argparse.Namespace) -> Answer:
     from pytest_qcom.openpilot import inspection
 
-    if options.other is None:
-        raise GraphError("graph compare: it takes two graphs; name the other one with --with FILE")
-    before, after = _load(options.file), _load(options.other)
+    before, after = _load(options.file), _load(_other(options))
     with _device(options):
         facts = inspection.compare(before, after, _generator(options), options.threshold)
     return facts, list(inspection.compare_lines(facts)), int(facts["first_divergence"] is not None)
+
+
+def _weights(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import precision
+
+    facts = precision.weights(_load(options.file))
+    return facts, list(precision.weights_lines(facts)), 0
+
+
+def _scan(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import precision
+
+    graph = _load(options.file)
+    with _device(options):
+        facts = precision.scan(graph, _generator(options), options.rounding, max(options.chunks, 1))
+    return facts, list(precision.scan_lines(facts)), 0
+
+
+def _correction(options: argparse.Namespace) -> Answer:
+    from pytest_qcom.openpilot import precision
+
+    before, after = _load(options.file), _load(_other(options))
+    with _device(options):
+        facts = precision.correction(before, after, _generator(options), options.cases)
+    return facts, list(precision.correction_lines(facts)), 0
+
+
+def _other(options: argparse.Namespace) -> Path:
+    if options.other is None:
+        raise GraphError(f"graph {options.action}: it takes two graphs; name the other one with --with FILE")
+    other: Path = options.other
+    return other
 
 
 def _patch(options: argparse.Namespace) -> Answer:
@@ -181,11 +216,14 @@ def _capture(options: argparse.Namespace) -> Answer:
 ACTIONS: dict[str, Callable[[argparse.Namespace], Answer]] = {
     "capture": _capture,
     "compare": _compare,
+    "correction": _correction,
     "disasm": _disasm,
     "levels": _levels,
     "patch": _patch,
     "profile": _profile,
+    "scan": _scan,
     "show": _show,
     "sweep": _sweep,
+    "weights": _weights,
 }
 """What ``qcom graph`` can do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_qcom.openpilot.graph import Graph, Kind, View
+from pytest_qcom.openpilot.graph import Graph, Kind, Memory, View
 from pytest_qcom.openpilot.products import Product, product, products, reads
 from pytest_qcom.openpilot.registry import PATCHES
 
@@ -15,7 +15,7 @@ Miss = tuple[str, Callable[[Graph], Graph]]
 
 def with_other_weights(graph: Graph) -> Graph:
     """Every weight differs from every other one in one element, the first that is read of it."""
-    changed = {}
+    changed: dict[Memory, Memory] = {}
     for call in graph.calls:
         for slot, view in enumerate(call.views):
             if view.memory.kind is Kind.WEIGHT and view.memory not in changed and call.program:
