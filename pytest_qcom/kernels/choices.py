@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_qcom.errors import KernelError
+
+_Kind = TypeVar("_Kind")
 
 NO_DELAY = -1
 """A delay of no slot at all; delay d is ``(rptd)nop``."""
@@ -66,3 +69,9 @@ def about(name: str) -> Iterator[None]:
         if str(error).startswith(f"{name}: "):
             raise
         raise KernelError(f"{name}: {error}") from error
+
+
+def extended(kind: type[_Kind], base: Any, **more: Any) -> _Kind:
+    """A dataclass of ``kind`` with the fields of ``base``, a dataclass that it extends, and ``more``."""
+    shared = {item.name: getattr(base, item.name) for item in dataclasses.fields(base)}
+    return kind(**shared, **more)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pytest_qcom.kernels.choices import extended
 from pytest_qcom.kernels.four_rows import ROWS, Published
 from pytest_qcom.kernels.noted import Aimed, AimLater, Drain, Grouped, Noted
-from pytest_qcom.kernels.schedule import ALL_K, Load, Multiply, Phases, Step
+from pytest_qcom.kernels.schedule import ALL_K, Load, Multiply, Phase, Phases, Step
 
 _ALL = tuple(range(ROWS))
 _SINGLE_ORDER = (0, 2, 1, 3)  # of single-cols-all
@@ -12,7 +13,7 @@ _SINGLE_ORDER = (0, 2, 1, 3)  # of single-cols-all
 
 def coordinates(options: Published) -> Noted:
     """The policy that the options choose."""
-    common = dict(
+    common = Noted(
         ncols=options.ncols,
         stable_bx=options.stable_bx,
         stable_ay=options.stable_ay or options.high_inputs or options.separate_b_coords,
@@ -30,12 +31,13 @@ def coordinates(options: Published) -> Noted:
         last_flagged=options.serial_b_cols,
     )
     if options.interleave_second_pair:
-        return Aimed(**common)  # type: ignore[arg-type]
+        return extended(Aimed, common)
     if not options.grouped:
-        return Noted(**common)  # type: ignore[arg-type]
+        return common
     late = options.separate_b_coords or options.high_b_coords or options.isolated
-    return Grouped(
-        **common,  # type: ignore[arg-type]
+    return extended(
+        Grouped,
+        common,
         by_k=options.b_kk_pipeline,
         kept_x=options.persistent_b_coords or options.persistent_b_x,
         added_y=options.persistent_b_coords,
@@ -52,20 +54,20 @@ def phases(options: Published, step: Step) -> Phases:
     return tuple(again for phase in rows for part in phase for again in _repeated(part, options.alu_reps))
 
 
-def _by_row(phase: object) -> Phases:
+def _by_row(phase: Phase) -> Phases:
     """Products with a (sy) a row."""
     if not isinstance(phase, Multiply):
-        return (phase,)  # type: ignore[return-value]
+        return (phase,)
     return tuple(
         Multiply((row,), phase.cols, phase.kk, () if number else phase.behind, phase.bank, sync=True)
         for number, row in enumerate(phase.rows)
     )
 
 
-def _repeated(phase: object, times: int) -> Phases:
+def _repeated(phase: Phase, times: int) -> Phases:
     """Products again, of which only the first wait."""
     if not isinstance(phase, Multiply):
-        return (phase,)  # type: ignore[return-value]
+        return (phase,)
     again = Multiply(phase.rows, phase.cols, phase.kk, bank=phase.bank, sync=False)
     return (phase, *[again] * (times - 1))
 

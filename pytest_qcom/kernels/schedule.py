@@ -93,7 +93,8 @@ class Action(Protocol):
     def emit(self, w: Writer, schedule: Schedule, step: Step) -> None: ...
 
 
-Phases = tuple[Load | Multiply | Action, ...]
+Phase = Load | Multiply | Action
+Phases = tuple[Phase, ...]
 
 
 @dataclass(frozen=True, slots=True)

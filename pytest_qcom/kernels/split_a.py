@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels.choices import NO_DELAY, exclude, require, word
+from pytest_qcom.kernels.choices import NO_DELAY, exclude, extended, require, word
 from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, epilogue, skipped
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.rewritten import OnePair, PairSets
-from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, Step
+from pytest_qcom.kernels.schedule import Load, Multiply, Phase, Phases, Schedule, Step
 from pytest_qcom.kernels.split_registers import SETS, plan, wide_plan
 
 _NEXT = (
@@ -165,7 +165,7 @@ def _check_coordinates(name: str, options: Published) -> None:
 
 def _coordinates(options: Published) -> OnePair:
     prefetch = options.split_prefetch_next_b
-    common = dict(
+    common = OnePair(
         a_delay=options.a_coord_delay,
         b_delay=options.b_coord_delay,
         skip=skipped(options),
@@ -187,9 +187,9 @@ def _coordinates(options: Published) -> OnePair:
     )
     sets = (*SETS, "split_high_pair_a", "split_high_pair_b")
     if not any(getattr(options, option) for option in sets):
-        return OnePair(**common)  # type: ignore[arg-type]
+        return common
     shared = options.split_low_stable_coords or (options.split_low_pairs and options.split_high_a)
-    return PairSets(**common, shared=shared and not options.split_high_pair_a)  # type: ignore[arg-type]
+    return extended(PairSets, common, shared=shared and not options.split_high_pair_a)
 
 
 def _x_once(options: Published) -> bool:
@@ -214,7 +214,7 @@ def rowwise(options: Published, phases: Phases) -> Phases:
     """With ``row-sync`` a (sy) before the first product of each row."""
     if not options.row_sync:
         return phases
-    found: list[object] = []
+    found: list[Phase] = []
     for phase in phases:
         if not isinstance(phase, Multiply):
             found.append(phase)
@@ -222,7 +222,7 @@ def rowwise(options: Published, phases: Phases) -> Phases:
         for number, row in enumerate(phase.rows):
             behind = () if number else phase.behind
             found.append(Multiply((row,), phase.cols, phase.kk, behind, phase.bank, sync=True))
-    return tuple(found)  # type: ignore[arg-type]
+    return tuple(found)
 
 
 def _phases(options: Published, step: Step) -> Phases:

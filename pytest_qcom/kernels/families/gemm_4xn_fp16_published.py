@@ -153,10 +153,8 @@ class _Both:
 
 def _launch(name: str, options: Published, schedule: Schedule) -> Build:
     parts = max(1, options.dynamic_split_k)
-    groups = schedule.tile.groups(name, options.m, options.n)
-    if parts > 1:
-        index = 0 if options.swap_groups else 1
-        groups = tuple(count * parts if at == index else count for at, count in enumerate(groups))  # type: ignore[assignment]
+    x, y, z = schedule.tile.groups(name, options.m, options.n)
+    groups = (x * parts, y, z) if options.swap_groups else (x, y * parts, z)
     built = gemm_launch(
         _Shape(options.m, options.n, 4 * options.steps * parts),
         schedule.tile,
