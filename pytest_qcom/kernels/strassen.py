@@ -182,11 +182,6 @@ class Arithmetic:
     stored_roundoff: float = 0.0
     stored_tiny: float = 0.0
 
-    @property
-    def unstored(self) -> Arithmetic:
-        """The same of sums that stay in registers, or in local memory in their own type."""
-        return Arithmetic(self.roundoff, self.tiny)
-
 
 HALF = Arithmetic(matmul.HALF_ROUNDOFF, matmul.HALF_TINY)
 SINGLE = Arithmetic(single.ROUNDOFF, single.TINY)
@@ -217,59 +212,58 @@ def operands(
 ) -> Rounded:
     """The operands of all products from (batch, rows, cols) matrices: (batch * 7**levels, rows', cols').
 
-    Derivation. Each level sums up what the one outside it has left, in the type of the sums; what the
-    innermost leaves is stored. So the error of a level's sum is that of its terms and what
-    :func:`_sum_error` gives.
+    Derivation. An operand is a sum of blocks with their signs, of as many as the product of the levels'
+    counts. A compiler may add them up in another order than the levels have, so nothing is taken for granted
+    of it: the error is that of the blocks and what :func:`_sum_error` gives for that many terms in any order.
 
     Args:
         product: the only one whose operand is made, (batch, rows', cols'); -1: all are.
     """
+    parts: tuple[Float, ...] = (source.value, np.abs(source.value), source.error)
+    terms = np.ones(1, np.int64)
     for level in range(levels):
-        table = operand(form, side, 1)
+        table = operand(form, side, 1).reshape(PRODUCTS, 4)
         if product >= 0:
             digit = product // PRODUCTS ** (levels - 1 - level) % PRODUCTS
             table = table[digit : digit + 1]
-        source = _transformed(source, table, arithmetic if level == levels - 1 else arithmetic.unstored)
-    return source
+        tables = (table, abs(table), abs(table))
+        parts = tuple(_transformed(part, table) for part, table in zip(parts, tables, strict=True))
+        terms = np.kron(terms, abs(table).sum(1))
+    value, size, error = parts
+    terms = np.tile(terms, len(value) // len(terms))[:, None, None]
+    return Rounded(value, error + _sum_error(terms, size + error, arithmetic))
 
 
-def _transformed(source: Rounded, coefficients: Ints, arithmetic: Arithmetic) -> Rounded:
-    """One level; each product's (row, column) of coefficients."""
-    batch, rows, cols = source.value.shape
-    shape = (batch * len(coefficients), rows // 2, cols // 2)
-    value, error = (split(part, 1).reshape(batch, 4, -1) for part in (source.value, source.error))
-    return _summed(coefficients.reshape(-1, 4), value, error, arithmetic, shape)
+def _transformed(matrices: Float, table: Ints) -> Float:
+    """Sums of the quarters of (batch, rows, cols), a row of the table each."""
+    batch, rows, cols = matrices.shape
+    found = table.astype(np.float64) @ split(matrices, 1).reshape(batch, 4, -1)
+    return found.reshape(batch * len(table), rows // 2, cols // 2)
 
 
 def results(products: Rounded, form: str, levels: int, arithmetic: Arithmetic) -> Rounded:
     """The C of (batch * 7**levels, rows, cols) products: (batch, rows * 2**levels, cols * 2**levels).
 
-    Derivation. As for :func:`operands`, from the innermost level outwards.
+    Derivation. As for :func:`operands`: a block of C is a sum of products with their signs, in any order.
     """
-    for level in range(levels):
-        products = _combined(products, form, arithmetic if level == levels - 1 else arithmetic.unstored)
-    return products
+    rows, cols = products.value.shape[1:]
+    parts: tuple[Float, ...] = (products.value, np.abs(products.value), products.error)
+    table = result(form, 1).reshape(4, PRODUCTS)
+    counts, terms = abs(table).sum(1).reshape(2, 2), np.ones((1, 1), np.int64)
+    for _ in range(levels):
+        tables = (table, abs(table), abs(table))
+        parts = tuple(_combined(part, table) for part, table in zip(parts, tables, strict=True))
+        terms = np.kron(counts, terms)
+    value, size, error = parts
+    terms = terms.repeat(rows, 0).repeat(cols, 1)
+    return Rounded(value, error + _sum_error(terms, size + error, arithmetic))
 
 
-def _combined(products: Rounded, form: str, arithmetic: Arithmetic) -> Rounded:
-    """One level."""
-    count, rows, cols = products.value.shape
-    batch = count // PRODUCTS
-    value, error = (part.reshape(batch, PRODUCTS, -1) for part in (products.value, products.error))
-    coefficients = result(form, 1).reshape(4, PRODUCTS)
-    found = _summed(coefficients, value, error, arithmetic, (batch, 2, 2, rows, cols))
-    return Rounded(joined(found.value), joined(found.error))
-
-
-def _summed(
-    coefficients: Ints, value: Float, error: Float, arithmetic: Arithmetic, shape: tuple[int, ...]
-) -> Rounded:
-    """Sums of (batch, terms, elements): a row of coefficients each."""
-    signed, absolute = coefficients.astype(np.float64), abs(coefficients).astype(np.float64)
-    own = absolute @ error
-    size = absolute @ np.abs(value) + own
-    total = own + _sum_error(abs(coefficients).sum(1)[:, None], size, arithmetic)
-    return Rounded((signed @ value).reshape(shape), total.reshape(shape))
+def _combined(products: Float, table: Ints) -> Float:
+    """The quarters of C, a row of the table each, of (batch * 7, rows, cols)."""
+    count, rows, cols = products.shape
+    found = table.astype(np.float64) @ products.reshape(count // PRODUCTS, PRODUCTS, -1)
+    return joined(found.reshape(count // PRODUCTS, 2, 2, rows, cols))
 
 
 def _sum_error(terms: Ints, size: Float, arithmetic: Arithmetic) -> Float:

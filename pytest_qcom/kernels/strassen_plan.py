@@ -177,25 +177,26 @@ def _leaves(options: Options, m: int, n: int, k: int, batches: int) -> tuple[str
     if options.leaf == "buffers":
         rows = next((rows for rows in (4, 2) if m % rows == 0 and m // rows * (n // 4) % 64 == 0), 1)
         given = strassen_products.Options(
-            m,
-            n,
-            k,
-            batches,
-            rows,
+            m=m,
+            n=n,
+            k=k,
+            batches=batches,
+            rows=rows,
             float_inputs=options.float_operands,
             float_sums=options.floats,
             half_output=half,
         )
         return strassen_products.NAME, strassen_products.build(given)
     if not options.floats:
-        halves = gemm_8x8_fp16_batched.Options(m, n, k, batches, layout="z")
+        halves = gemm_8x8_fp16_batched.Options(m=m, n=n, k=k, batches=batches, layout="z")
         return gemm_8x8_fp16_batched.GEMM.name, gemm_8x8_fp16_batched.build(halves)
     singles = gemm_4x8_fp32_batched.Options(
-        m,
-        n,
-        k,
-        batches,
+        m=m,
+        n=n,
+        k=k,
+        batches=batches,
         layout="z" if m & (m - 1) else "row",
+        threads=64,
         k_unroll=options.leaf_unroll,
         image_store=half,
         half_output=half,

@@ -137,17 +137,33 @@ def test_bounds_are_below_the_norm_wise_ones(form: str, levels: int) -> None:
     assert (bounded.error > 2.0**-24 * np.abs(bounded.value)).all()
 
 
-def test_streaming_and_more_levels_at_once_bound_the_same() -> None:
-    """Parts one after the other give the bounds of all at once."""
+def test_streaming_bounds_the_same() -> None:
+    """Parts one after the other give the bounds of all at once; levels that share a launch wider ones."""
     rng = np.random.default_rng(4)
     given: dict[str, Any] = dict(
         m=64, n=64, k=64, levels=3, leaf="buffers", accumulate="fp32", float_operands=True
     )
     arrays = {side: rng.standard_normal((64, 64)).astype(np.float16) for side in "AB"}
-    whole = strassen_bound.rounded(Options(**given, together=3), arrays)
-    streamed = strassen_bound.rounded(Options(**given, stream=1), arrays)
-    np.testing.assert_allclose(streamed.value, whole.value)
-    np.testing.assert_allclose(streamed.error, whole.error)
+    apart = strassen_bound.rounded(Options(**given, together=1), arrays)
+    streamed = strassen_bound.rounded(Options(**given, together=1, stream=1), arrays)
+    np.testing.assert_allclose(streamed.value, apart.value)
+    np.testing.assert_allclose(streamed.error, apart.error)
+    assert (strassen_bound.rounded(Options(**given, together=3), arrays).error > apart.error).all()
+
+
+def test_sums_are_bounded_in_any_order() -> None:
+    """A compiler need not keep to the levels: a chain of all blocks, one after the other, in half."""
+    rng = np.random.default_rng(9)
+    source = strassen.exact(rng.uniform(0.5, 1, (1, 256, 256)).astype(np.float16))
+    bounded = strassen.operands(source, "strassen", "A", 2, strassen.HALF)
+    blocks = strassen.split(source.value, 2)[0].astype(np.float16)
+    for product, table in enumerate(strassen.operand("strassen", "A", 2)):
+        places = np.argwhere(table)
+        for order in (places, places[::-1]):
+            total = np.zeros((64, 64), np.float16)
+            for i, j in order:
+                total = total + blocks[i, j] * np.float16(table[i, j])
+            assert (np.abs(total - bounded.value[product]) <= bounded.error[product]).all()
 
 
 def test_the_host_sums_as_the_device_does() -> None:
