@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from pytest_qcom.virtual.executor import (
+    address_ops,
     atomic_ops,
     image_ops,
     lane_ops,
@@ -64,6 +65,7 @@ class Runtime:
 def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
     """IR of the runtime for waves of ``wave`` fibers, and the functions that it exports."""
     module = ir.Module(f"qcom_runtime_{wave}")
+    address_ops.emit(module, wave)
     memory_ops.emit(module, wave)
     lane_ops.emit(module, wave)
     atomic_ops.emit(module, wave)
