@@ -113,13 +113,16 @@ def _streamed() -> list[Load | Multiply]:
 
 
 def _by_k() -> list[Load | Multiply]:
-    """All columns of the next k are sampled before the products of this one."""
+    """All columns of the next k are sampled behind the first product of this one.
+
+    Where they are sampled is inferred: the notes miss one or two contributions, those of texels that come for
+    the first time and that nothing waits for; before the first product its (sy) would wait for them.
+    """
     columns = tuple(range(4))
     found: list[Load | Multiply] = [Load("B", columns, (0,))]
     for kk in ALL_K:
-        if kk < 3:
-            found.append(Load("B", columns, (kk + 1,)))
-        found.append(Multiply(_ALL, columns, (kk,)))
+        following = (Load("B", columns, (kk + 1,)),) if kk < ALL_K[-1] else ()
+        found.append(Multiply(_ALL, columns, (kk,), behind=following))
     return found
 
 

@@ -224,3 +224,18 @@ def test_bad_options_are_explained(words: str, message: str) -> None:
         build(words)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_late_texels_of_the_pipeline_by_k_are_missed_once(device: Device) -> None:
+    """The notes: one or two contributions of 1024 are missing, of all-ones inputs."""
+    if device.mode == "hardware":
+        pytest.skip("what is late there is not ours to say")
+    kernel, options = options_from_notes(
+        "gemm_4xn_fp16", "ncols=4 direct b-kk-pipeline", {"m": "64", "n": "1024", "k": "256"}
+    )
+    with registry.find("virtual", Path.cwd()).open("emulate") as late:
+        run = conformance.prepare(late, kernel, options, pattern="ones")
+        run.launch()
+        missing = options.k - run.outputs()["C"]
+    assert set(np.unique(missing)) <= {0, 1, 2}
+    assert (missing > 0).any()
