@@ -168,6 +168,7 @@ class Client:
         """An ioctl, maybe spoilt; its structure with the results."""
         argument = binding.args[3](**fields)
         self.spoil(argument)
+        self.spare(argument, fields)
         view = bytearray(bytes(argument))
         self.node.ioctl(self.request(binding), view)
         return binding.args[3].from_buffer_copy(view)
@@ -186,6 +187,15 @@ class Client:
         at = self.source.randrange(0, max(1, ctypes.sizeof(structure) - size + 1), 4)
         data = struct.pack("<Q", self.value() & (1 << 64) - 1)[:size]
         ctypes.memmove(ctypes.addressof(structure) + at, data, min(size, ctypes.sizeof(structure) - at))
+
+    def spare(self, structure: Any, fields: dict[str, int]) -> None:
+        """Leaves the process's own memory alone: what the node is told to write to, or to map, is no heap."""
+        for name in ("value", "cmdlist", "hostptr"):
+            if name in fields and getattr(structure, name) != fields[name]:
+                buffers = [buffer.address for buffer in self.node.gpu.memory.buffers]
+                setattr(structure, name, self.source.choice([0, 1, PAGE, 1 << 63, (1 << 64) - 8, *buffers]))
+        if "hostptr" in fields and structure.len != fields["len"]:
+            structure.len = self.source.choice((0, 1, PAGE - 1, 1 << 45, (1 << 64) - PAGE))
 
     def spoilt(self, value: int) -> int:
         return self.value() if self.source.random() < self.wrong else value

@@ -101,7 +101,7 @@ class Words:
     """Instruction words through decoder, text, assembler, encoder and hazard checker."""
 
     def __init__(self, folder: Path) -> None:
-        pass
+        corpus()
 
     def run(self, source: random.Random, save: Save) -> str:
         code = image_of(source, legal=source.random() < 0.7)
