@@ -141,10 +141,11 @@ def evaluate(
     """The time of a launch of which the work is known."""
     resident = min(given.resident * scale.waves, given.share)
     machine = _Machine(resident, given.share, _jobs(given, constants, chip, scale), constants, chip)
-    if len(given.path) < _LONG or len(given.laps) < 8:
+    laps = given.laps
+    part = max(1, _LONG // 4 // int(laps[1] - laps[0])) if len(laps) > 1 else 1
+    if len(given.path) < _LONG or len(laps) < 8 or len(laps) <= 2 * part:  # or other loops are long too
         cycles, busy = machine.launch(given.path)
     else:  # two lengths of the loop give its pace
-        part = max(1, _LONG // 4 // int(given.laps[1] - given.laps[0]))
         before, _ = machine.launch(given.cut(part))
         cycles, busy = machine.launch(given.cut(2 * part))
         cycles += (len(given.laps) - 2 * part) * (cycles - before) / part
