@@ -95,8 +95,10 @@ class _Walk:
 
     def __init__(self, program: Program, registers: Registers, active: int, budget: int) -> None:
         self.program, self.registers, self.active, self.budget = program, registers, active, budget
-        self.needed, self.counting = steering(program), steering(program, branches_only=True)
+        self.needed = steering(program, (Sample,))
         self.flows = [flow(instr) for instr in program.instrs]
+        branches = {index for index, kind in enumerate(self.flows) if kind is not Flow.NEXT}
+        self.steered = branches | steering(program, ())
         self.path: list[int] = []
         self.seen: dict[int, list[tuple[int, int]]] = {}  # lines and fresh ones, of each execution
         self.touched: dict[int, set[int]] = {}  # lines of each texture
@@ -140,17 +142,34 @@ class _Walk:
         laps = [tuple(self.path[a:b]) for a, b in zip(marks[-_STEADY:], marks[-_STEADY + 1 :], strict=False)]
         return len(set(laps)) == 1
 
+    def _counting(self, lap: Sequence[int]) -> list[int]:
+        """The places of a lap from which its branches, those of later laps and those elsewhere follow."""
+        elsewhere = self.steered - set(lap)
+        wanted = {access.reg for index in elsewhere for access in reads(self.program.instrs[index])}
+        found: set[int] = set()
+        before = -1
+        while len(found) > before:  # backwards through one lap after the other
+            before = len(found)
+            for place in reversed(range(len(lap))):
+                instr = self.program.instrs[lap[place]]
+                written = {access.reg for access in writes(instr)}
+                if self.flows[lap[place]] is Flow.NEXT and not written & wanted:
+                    continue
+                found.add(place)
+                wanted -= written
+                wanted.update(access.reg for access in reads(instr))
+        return sorted(found)
+
     def _repeat(self, marks: list[int]) -> int:
         """Follows a loop by what steers its branches, as long as its laps repeat; where it goes on."""
         lap = self.path[marks[-2] : marks[-1]]
-        steps = [index for index in lap if index in self.counting or self.flows[index] is not Flow.NEXT]
+        steps = [(place, lap[place]) for place in self._counting(lap)]
         while True:
-            for index in steps:
+            for place, index in steps:
                 instr, kind = self.program.instrs[index], self.flows[index]
                 if kind is Flow.NEXT:
                     execute(instr, self.registers)
                     continue
-                place = lap.index(index)
                 following = self.program.target(index) if taken(instr, kind, self.registers) else index + 1
                 if following != (lap[place + 1] if place + 1 < len(lap) else lap[0]):
                     self.path += lap[: place + 1]
@@ -164,12 +183,12 @@ class _Walk:
                 )
 
 
-def steering(program: Program, branches_only: bool = False) -> frozenset[int]:
-    """The instructions from which branches, coordinates and addresses follow, or only branches."""
+def steering(program: Program, effects: tuple[type[object], ...] = (Sample, Load, Store)) -> frozenset[int]:
+    """The instructions from which branches, and coordinates and addresses of ``effects``, follow."""
     wanted: set[Reg] = set()
     for instr in program.instrs:
         data = len(instr.srcs) - 1 if isinstance(instr.op.effect, Store) else -1
-        if instr.op.cat == 0 or (not branches_only and isinstance(instr.op.effect, Sample | Load | Store)):
+        if instr.op.cat == 0 or isinstance(instr.op.effect, effects):
             wanted.update(access.reg for access in reads(instr) if access.operand != data)
     found: set[int] = set()
     grown = True

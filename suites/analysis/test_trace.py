@@ -87,3 +87,60 @@ def test_group_ids_steer() -> None:
 def test_no_end_is_a_hang() -> None:
     with pytest.raises(GpuHang, match="no end after 1000 of them"):
         trace(LAUNCH, program("jump #0\nend"), budget=1000)
+
+
+NESTED = """
+    mov.u32u32 r1.x, 0
+    outer:
+    add.s r1.x, r1.x, 1
+    mov.u32u32 r1.y, 0
+    (rpt2)nop
+    inner:
+    add.s r1.y, r1.y, 1
+    (rpt2)nop
+    cmps.s.lt p0.x, r1.y, {}
+    (rpt5)nop
+    br p0.x, #inner
+    cmps.s.lt p0.x, r1.x, {}
+    (rpt5)nop
+    br p0.x, #outer
+    end
+"""
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(1, 1), (3, 9), (9, 3), (9, 9), (40, 40)])
+def test_loops_in_loops_run_their_laps(inner: int, outer: int) -> None:
+    lap = (1, 2, 3, *(4, 5, 6, 7, 8) * inner, 9, 10, 11)
+    assert trace(LAUNCH, program(NESTED.format(inner, outer))).path == (0, *lap * outer, 12)
+
+
+def test_a_loop_whose_laps_grow_is_followed() -> None:
+    """The inner loop runs as often as the outer one has: no two laps are alike."""
+    text = NESTED.format(0, 12).replace("cmps.s.lt p0.x, r1.y, 0", "cmps.s.lt p0.x, r1.y, r1.x")
+    laps = ((1, 2, 3, *(4, 5, 6, 7, 8) * n, 9, 10, 11) for n in range(1, 13))
+    assert trace(LAUNCH, program(text)).path == (0, *(step for lap in laps for step in lap), 12)
+
+
+def test_what_a_loop_leaves_for_a_later_branch_is_followed() -> None:
+    """The first loop counts twice as fast in a register that only the second one's branch reads."""
+    text = """
+    mov.u32u32 r1.x, 0
+    mov.u32u32 r1.y, 0
+    (rpt2)nop
+    first:
+    add.s r1.x, r1.x, 1
+    add.s r1.y, r1.y, 2
+    (rpt2)nop
+    cmps.s.lt p0.x, r1.x, 20
+    (rpt5)nop
+    br p0.x, #first
+    second:
+    add.s r1.y, r1.y, -1
+    (rpt2)nop
+    cmps.s.gt p0.x, r1.y, 0
+    (rpt5)nop
+    br p0.x, #second
+    end
+    """
+    path = trace(LAUNCH, program(text)).path
+    assert path == (0, 1, 2, *range(3, 9)) + tuple(range(3, 9)) * 19 + tuple(range(9, 14)) * 40 + (14,)
