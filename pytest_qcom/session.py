@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 PROPERTY = "qcom"
 DEFAULT_STORAGE = "file://./.benchmarks"
 HARDWARE_ROUNDS = 10
+YOUNG = 1
+"""The generation of garbage that is collected after each test."""
+OLD_AFTER = 50
+"""Tests after which all garbage is collected."""
 
 
 class Clock:
@@ -123,12 +128,21 @@ class Session:
         return self._device
 
     def install(self) -> None:
-        """Makes the device the one that any tinygrad program in this process runs on."""
+        """Makes the device the one that any tinygrad program in this process runs on.
+
+        Garbage is collected between tests from now on and not within them. tinygrad counts a submission
+        before it makes it, and when a program or a graph is freed, it waits for all that it has counted: one
+        that the collector frees in between has tinygrad wait for what it never submits, give the device up
+        after 30 s, and fail every later test.
+        """
+        from pytest_qcom.virtual.gpu import collector_paused
+
         self._stack.enter_context(self.entry.install(self.settings.hazards))
+        self._stack.enter_context(collector_paused())
         self.installed = True
 
     def after_test(self, used: bool) -> None:
-        """Frees what a test left on the device, and raises what the device did not tell it.
+        """Frees what a test left, and raises what the device did not tell it.
 
         Args:
             used: the test took the fixture ``device``.
@@ -140,6 +154,7 @@ class Session:
         if used and self._device is not None:
             self._device.reset()
         if self.installed:
+            gc.collect(YOUNG if gc.get_count()[2] < OLD_AFTER else 2)
             self.entry.check()
 
     def expect(

@@ -277,3 +277,24 @@ def test_hardware_runs_in_one_group_of_workers(desk: Run) -> None:
     result = desk("-n", "2", test=test, FAKE_KIND="ssh")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: device desk with -n: *--dist loadgroup*"])
+
+
+def test_garbage_is_collected_between_tests(desk: Run) -> None:
+    """Within a test a finalizer could wait for what tinygrad has counted but not yet submitted."""
+    result = desk(
+        test="""
+        import gc, weakref
+        freed = []
+        class Cycle:
+            def __init__(self):
+                self.me = self
+                weakref.finalize(self, freed.append, self.__class__.__name__)
+        def test_first():
+            assert not gc.isenabled()
+            Cycle()
+            kept = [[] for _ in range(100_000)]
+            assert not freed
+        def test_second(): assert freed == ["Cycle"]
+        """
+    )
+    result.assert_outcomes(passed=2)
