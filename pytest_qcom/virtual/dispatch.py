@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 
 
@@ -46,27 +47,27 @@ class Format(enum.Enum):
     RGBA32_UINT = 0x83
     RGBA32_SINT = 0x84
 
-    @property
+    @functools.cached_property
     def components(self) -> int:
         """1, 2 or 4."""
         return len(self.name.partition("_")[0].rstrip("0123456789"))
 
-    @property
+    @functools.cached_property
     def bits(self) -> int:
         """Of a component: 8, 16 or 32."""
         return int(self.name.partition("_")[0].lstrip("RGBA"))
 
-    @property
+    @functools.cached_property
     def kind(self) -> str:
         """``UNORM``, ``SNORM``, ``UINT``, ``SINT`` or ``FLOAT``."""
         return self.name.partition("_")[2]
 
-    @property
+    @functools.cached_property
     def integer(self) -> bool:
         """Whether components are integers, not numbers between bounds."""
         return self.kind in ("UINT", "SINT")
 
-    @property
+    @functools.cached_property
     def texel_bytes(self) -> int:
         """Bytes of a texel in memory: 1 to 16."""
         return self.components * self.bits // 8
