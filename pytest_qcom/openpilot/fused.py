@@ -62,13 +62,15 @@ def _value(stage: Stage, total: UOp, arguments: dict[int, UOp], column: UOp, pla
     return stage.epilogue.of(total, loaded)
 
 
-def row_product(name: str, stage: Stage, out: str) -> Build:
+def row_product(name: str, stage: Stage, out: str, quantized: bool = False) -> Build:
     """One row times a matrix: workgroups of 128 fibers divide k among them and put their sums together.
 
     Arguments: ``out``, ``left`` (k halves), ``right`` (k, n) halves as an image, then the epilogue's.
 
     Args:
         out: numpy type of what is stored.
+        quantized: ``right`` is a buffer of words of four columns' bytes, 128 for zero, and ``scale`` has what
+            each column is multiplied with.
 
     Raises:
         GraphError: k or n is not divided by the workgroup.
@@ -83,13 +85,19 @@ def row_product(name: str, stage: Stage, out: str) -> Build:
     if n % _LANES or k % (_LANES * parts) or k * n % 256 or columns * parts != FIBERS:
         raise GraphError(f"a row of {k} times {n} columns is not divided by {FIBERS} fibers")
     extra = _extra(stage, "e")
+    weights = (
+        (Array("right", (k, n // _LANES), "uint32"), Array("scale", (n,), "float32"))
+        if quantized
+        else (Array("right", (k, n), "float16", image=True),)
+    )
     arrays = (
-        Array("right", (k, n), "float16", image=True),
+        *weights,
         Array("left", (product.left_start + k,), "float16"),
         *extra,
         Array("out", (product.out_start + n,), out, written=True),
     )
-    right, left, *others, stored = uops.parameters(arrays)
+    right, *scales, left = uops.parameters(arrays)[: len(weights) + 1]
+    *others, stored = uops.parameters(arrays)[len(weights) + 1 :]
     group, fiber = UOp.special(n // (columns * _LANES), "gidx0"), UOp.special(FIBERS, "lidx0")
     own, part = fiber % columns, fiber // columns
     loop = UOp.range(k // _LANES // parts, 0, AxisType.REDUCE)
@@ -99,7 +107,8 @@ def row_product(name: str, stage: Stage, out: str) -> Build:
     for inner in range(_LANES):
         at = step * _LANES + inner
         factor = left.index(at + product.left_start).load().cast(dtypes.float)
-        texel = uops.vector(right, at * (n // _LANES) + group * columns + own)
+        place = at * (n // _LANES) + group * columns + own
+        texel = _bytes(right.index(place).load()) if quantized else uops.vector(right, place)
         totals = [total + factor * value for total, value in zip(totals, texel, strict=True)]
     made = sums.after(totals, loop)
     shared = UOp.placeholder((FIBERS * _LANES,), dtypes.float, 0, AddrSpace.LOCAL)
@@ -112,11 +121,20 @@ def row_product(name: str, stage: Stage, out: str) -> Build:
         for other in range(1, parts):
             total = total + shared.index(mine + other * columns * _LANES).load()
         column = group * (columns * _LANES) + mine
+        for scale in scales:
+            total = total * scale.index(column).load()
         place = column + product.out_start
         arguments = {slot: argument for (slot, _), argument in zip(stage.extra, others, strict=True)}
         value = _value(stage, total, arguments, column, place)
         stores.append(stored.index(place).store(value.cast(uops.kind(out))))
     return uops.compile_uops(name, uops.sink(name, stores), arrays, 2e-9 * n * k)
+
+
+def _bytes(word: UOp) -> list[UOp]:
+    """The four signed bytes of a word in which they have 128 added, as floats."""
+    from tinygrad.dtype import dtypes
+
+    return [((word >> 8 * lane) & 0xFF).cast(dtypes.int).cast(dtypes.float) - 128.0 for lane in range(_LANES)]
 
 
 def chain(name: str, first: Stage, second: Stage, out: str) -> Build:

@@ -78,6 +78,7 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "fuse-mlp": (("vision-mlp", with_changing_weights), ("vision-mlp", after("replace-up4x16"))),
     "batch-head": (("heads", as_it_is), ("shared-heads", after("batch-head"))),
     "head-gemv": (("shared-heads", with_changing_weights), ("heads", after("head-gemv"))),
+    "quant-head": (("shared-heads", with_changing_weights), ("heads", after("quant-head"))),
     "replace-up4x16": (("attention", as_it_is), ("vision-mlp", after("replace-up4x16"))),  # 64 columns
     "large-fp16": (("attention", as_it_is), ("vision-mlp", after("large-fp16"))),
     "quant-forward": (("attention", as_it_is), ("vision-mlp", after("quant-forward"))),
@@ -86,6 +87,7 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "forward-tile8x4": (("heads", as_it_is), ("vision-mlp", after("forward-tile8"))),
     "pack-conv-weights": (("vision-mlp", after("pack-conv-weights")), ("attention", as_it_is)),
     "geometry": (("heads", as_it_is), ("stem", as_it_is)),  # they exchange values; no multiple divides
+    "schedule-projection": (("vision-mlp", as_it_is), ("input-pack", as_it_is)),  # well as it is; buffers
     "inverse-full-rpt": (("attention", as_it_is),),
     "dedupe-head": (("heads", lambda graph: with_other_weights(once(graph))),),
     "level-schedule": (("heads", only_first_level),),

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from pytest_qcom.errors import PatchError
-from pytest_qcom.openpilot import patch, reading, registry, writing
+from pytest_qcom.kernels.edit import replace_instructions
+from pytest_qcom.kernels.waits import nop
+from pytest_qcom.openpilot import patch, products, reading, registry, writing
 from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.models import MODELS
 from pytest_qcom.openpilot.patch import EXACT, Edit, Patch, Site, Tolerance
+from pytest_qcom.openpilot.patches import programs
 from pytest_qcom.openpilot.patches.arithmetic import gelu_polynomial
 from suites.openpilot.near_misses import NEAR_MISSES, with_another_reader
 
@@ -61,7 +64,10 @@ def test_a_near_miss_is_left_alone(captured: Captured, name: str, number: int) -
 def test_every_patch_has_a_near_miss_and_a_model() -> None:
     assert set(NEAR_MISSES) == set(registry.PATCHES)
     assert all(each.summary and each.source for each in registry.PATCHES.values())
-    assert {each.name for each in registry.PATCHES.values() if not each.models} == {"recompile"}
+    assert {each.name for each in registry.PATCHES.values() if not each.models} == {
+        "recompile",
+        "schedule-projection",
+    }
     assert all(set(each.models) <= set(MODELS) for each in registry.PATCHES.values())
     for each in registry.PATCHES.values():
         assert bool(each.tolerance.share) != (each.tolerance.reason == EXACT.reason), each.name
@@ -89,6 +95,30 @@ def test_what_was_patched_by_hand_is_compiled_again(captured: Captured) -> None:
     assert [c.program and c.program.code for c in report.applied.graph.calls] == [
         c.program and c.program.code for c in graph.calls
     ]
+
+
+def delayed(graph: Graph) -> Graph:
+    """The graph with idle slots before each sample, as where each waits for its own coordinate."""
+    calls = list(graph.calls)
+    for number, call in enumerate(calls):
+        if call.program is not None and number in products.products(graph.calls):
+            code = call.program.code
+            edits = {n: (nop(5), instr) for n, instr in enumerate(code.instrs) if instr.op.cat == 5}
+            slow = programs.with_code(call.program, replace_instructions(code, edits))
+            calls[number] = replace(call, program=slow)
+    return graph.with_calls(calls)
+
+
+def test_idle_slots_before_samples_are_saved(captured: Captured) -> None:
+    graph = delayed(captured("vision-mlp"))
+    report = patch.check(registry.find("schedule-projection"), graph, np.random.default_rng(6))
+    assert [site.calls for site in report.applied.sites] == [(1,), (2,), (4,), (5,)]
+    assert report.seconds[1] < report.seconds[0]
+    for site in report.applied.sites:
+        before, after = site.facts["slots"]
+        assert after <= before - 5 * 8  # eight samples, five idle slots before each
+    again = patch.apply(registry.find("schedule-projection"), report.applied.graph)
+    assert again.graph is report.applied.graph
 
 
 @pytest.mark.parametrize("x", [-9.0, -4.0, -1.5, -0.25, 0.0, 0.5, 2.0, 3.999, 4.0, 50.0])

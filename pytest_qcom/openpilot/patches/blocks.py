@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_qcom.errors import GraphError, KernelError
+from pytest_qcom.kernels import integer
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.openpilot import fused, inserted, products
 from pytest_qcom.openpilot.epilogues import COLUMN, epilogue
@@ -45,30 +46,24 @@ def _out(call: Call, product: Product) -> str:
 # Rows
 
 
-@functools.lru_cache(maxsize=256)
-def _row_build(stage: Stage, out: str) -> Build:
-    return fused.row_product("head_gemv", stage, out)
-
-
 @functools.lru_cache(maxsize=512)
-def _row(call: Call) -> tuple[Stage, Build] | str:
+def _row(call: Call, quantized: bool) -> tuple[Stage, Build] | str:
     """A product of one row, and its kernel; or why it has none."""
     product = products.product(call)
     if isinstance(product, str) or product.m != 1:
         return ""
-    if call.label == "head_gemv":
-        return ""
     try:
         stage = _stage(call, product)
-        return stage, _row_build(stage, _out(call, product))
+        name = "quant_head" if quantized else "head_gemv"
+        return stage, fused.row_product(name, stage, _out(call, product), quantized)
     except (GraphError, KernelError) as error:
         return str(error)
 
 
-def _find_rows(graph: Graph) -> Findings:
+def _find_rows(graph: Graph, quantized: bool) -> Findings:
     sites, refusals = [], []
     for number, call in enumerate(graph.calls):
-        found = _row(call)
+        found = _row(call, quantized)
         if isinstance(found, str):
             if found:
                 refusals.append(Refusal(number, found))
@@ -77,19 +72,25 @@ def _find_rows(graph: Graph) -> Findings:
     return tuple(sites), tuple(refusals)
 
 
-def _replace_row(graph: Graph, site: Site) -> Edit:
+def _replace_row(graph: Graph, site: Site, quantized: bool) -> Edit:
     (number,) = site.calls
     call = graph.calls[number]
-    found = _row(call)
+    found = _row(call, quantized)
     assert not isinstance(found, str)
     stage, build = found
+    matrix = stage.product.matrix(call)
     views = {
         "out": call.views[stage.product.out],
         "left": call.views[stage.product.left],
-        "right": View.of(weight(stage.product.matrix(call))),
+        "right": View.of(weight(matrix)),
         **{f"e{slot}": call.views[slot] for slot, _ in stage.extra},
     }
-    return Edit(calls={number: (inserted.hand(call, "head_gemv", build, views, {}),)})
+    if quantized:
+        values, scale = integer.quantized(matrix, axis=0)
+        words = np.ascontiguousarray((values + integer.BIAS).astype(np.uint8)).view("<u4")
+        views |= {"right": View.of(weight(words)), "scale": View.of(weight(scale.reshape(-1)))}
+    name = "quant_head" if quantized else "head_gemv"
+    return Edit(calls={number: (inserted.hand(call, name, build, views, {}),)})
 
 
 # Side by side
@@ -301,10 +302,19 @@ PATCHES = (
     Patch(
         name="head-gemv",
         summary="products of one row become a kernel whose fibers divide k and share their sums",
-        find=_find_rows,
-        rewrite=_replace_row,
+        find=functools.partial(_find_rows, quantized=False),
+        rewrite=functools.partial(_replace_row, quantized=False),
         models=("heads", "shared-heads"),
         tolerance=_SUMS,
         source="a row has no rows to share weights with: neighbouring fibers read neighbouring columns",
+    ),
+    Patch(
+        name="quant-head",
+        summary="weights of products of one row become bytes, with a scale for each column",
+        find=functools.partial(_find_rows, quantized=True),
+        rewrite=functools.partial(_replace_row, quantized=True),
+        models=("heads", "shared-heads"),
+        tolerance=Tolerance(3e-2, "weights are rounded to 255 steps of a column's largest value"),
+        source="a product of one row is as long as its weights take to arrive",
     ),
 )
