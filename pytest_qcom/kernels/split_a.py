@@ -145,6 +145,9 @@ def _check_wide(name: str, options: Published) -> None:
 
 def _check_coordinates(name: str, options: Published) -> None:
     """Whose coordinates go together."""
+    for option in SETS:
+        if option != "split_low_pairs":
+            exclude(name, options, (option, "split_high_pair_b"))
     sets = [
         option for option in (*SETS, "split_high_pair_a", "split_high_pair_b") if getattr(options, option)
     ]
@@ -194,7 +197,8 @@ def _coordinates(options: Published) -> OnePair:
 
 def _x_once(options: Published) -> bool:
     """Whether A's x still stands in the pair when rows 4 to 7 are sampled."""
-    return options.split_prefetch_next_b and not options.split_next_a_first
+    between = options.split_next_a_first or options.stream_b1  # column 1 takes the pair
+    return options.split_prefetch_next_b and not between
 
 
 def _sync(options: Published, products: int, step: Step) -> bool:

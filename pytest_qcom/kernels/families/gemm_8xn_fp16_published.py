@@ -262,6 +262,7 @@ _WAITED = {
     "next-a-first": f"{_AHEAD} split-prefetch-next-a split-next-a-first split-interleave-next-b",
     "loop-b": f"{_AHEAD} split-prefetch-loop-b split-stream-next-b0",
     "stream-b1": f"{_SPLIT} stream-b1 split-separate-coords",
+    "stream-b1-ahead": f"{_AHEAD} stream-b1 stream-b1-sync split-pair-b-coords",
     "interleave-a4": f"{_SPLIT} stream-b1 split-interleave-a4 split-separate-coords",
     "reuse-b": f"{_SPLIT} split-reuse-b image-store",
     "row-stream": f"{_SPLIT} split-row-stream",
