@@ -152,6 +152,8 @@ class _Walk:
             before = len(found)
             for place in reversed(range(len(lap))):
                 instr = self.program.instrs[lap[place]]
+                if isinstance(instr.op.effect, Sample):  # its result is not followed, see _step
+                    continue
                 written = {access.reg for access in writes(instr)}
                 if self.flows[lap[place]] is Flow.NEXT and not written & wanted:
                     continue

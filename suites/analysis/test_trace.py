@@ -10,7 +10,8 @@ from pytest_qcom.analysis.trace import steering, trace
 from pytest_qcom.errors import GpuHang
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
-from pytest_qcom.timings import Launch
+from pytest_qcom.kernels.registry import KERNELS
+from pytest_qcom.timings import Launch, launched
 
 LAUNCH = Launch((128, 1, 1), (4, 4, 1), True, 8, 8, False, 0, 0, b"")
 
@@ -144,3 +145,13 @@ def test_what_a_loop_leaves_for_a_later_branch_is_followed() -> None:
     """
     path = trace(LAUNCH, program(text)).path
     assert path == (0, 1, 2, *range(3, 9)) + tuple(range(3, 9)) * 19 + tuple(range(9, 14)) * 40 + (14,)
+
+
+def test_a_sample_over_a_register_that_counts_is_not_followed() -> None:
+    """The published kernels have their next counter over a texel, and read that register elsewhere too."""
+    kernel = KERNELS["gemm_4x8_fp32_published"]
+    build = kernel.build(dataclasses.replace(kernel.configure({}, "p188"), k=1024))
+    (jump,) = (at for at, instr in enumerate(build.program.instrs) if instr.op.name == "br")
+    path = trace(launched(build), build.program).path
+    assert path.count(jump) == 1024 // 4
+    assert path.count(jump + 1) == 1
