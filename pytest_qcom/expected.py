@@ -120,39 +120,28 @@ def _distinct(path: Path, failures: Sequence[Failure]) -> None:
 
 
 def apply(
-    failures: Iterable[Failure],
-    items: Mapping[str, Any],
-    mark: Callable[[Any, Failure], None],
-    whole: bool,
-) -> int:
+    failures: Iterable[Failure], items: Mapping[str, Any], mark: Callable[[Any, Failure], None]
+) -> dict[str, str]:
     """Marks the tests that are expected to fail.
 
     Args:
         items: the collected tests by node id.
         mark: what is called with each test that is listed.
-        whole: the files are collected as a whole, so that a test which is not there is one that is no more.
 
     Returns:
-        How many were marked.
-
-    Raises:
-        ExpectationError: a listed test is not in its file.
+        What is wrong with the list, by the node id of the first test of each file that lacks a listed one.
     """
-    collected = {name.partition("::")[0] for name in items}
-    marked = 0
+    problems: dict[str, str] = {}
     for failure in failures:
         for test in failure.tests:
             found = [name for name in items if name == test or name.endswith("/" + test)]
             for name in found:
                 mark(items[name], failure)
-            file = test.partition("::")[0]
-            there = any(name == file or name.endswith("/" + file) for name in collected)
-            if whole and there and not found:
-                raise ExpectationError(
-                    f"expected failure {test}: no such test in its file; take it off the list"
-                )
-            marked += len(found)
-    return marked
+            file = test.partition("::")[0] + "::"
+            first = next((name for name in items if name.startswith(file) or f"/{file}" in name), None)
+            if first is not None and not found:
+                problems[first] = f"expected failure {test}: no such test in its file; take it off the list"
+    return problems
 
 
 def table(failures: Iterable[Failure]) -> list[str]:

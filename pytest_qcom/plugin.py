@@ -131,9 +131,11 @@ def marked(marker: pytest.Mark) -> list[Target | Composed] | list[KernelError]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    with usage_errors():
-        whole = not any("::" in argument for argument in config.args)
-        config.stash[SESSION].expect({item.nodeid: item for item in items}, expect_failure, whole)
+    named = {item.nodeid: item for item in items}
+    problems = config.stash[SESSION].expect(named, expect_failure)
+    if not any("::" in argument for argument in config.args):  # else only some of a file's tests are here
+        for name, problem in problems.items():
+            named[name].stash[PROBLEM] = problem
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if TARGET in fixtures:
@@ -150,6 +152,7 @@ def expect_failure(item: pytest.Item, failure: Failure) -> None:
     item.add_marker(pytest.mark.xfail(reason=failure.cause, strict=not failure.drawn, raises=raises))
 
 
+@pytest.hookimpl(tryfirst=True)  # before what skips a test
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if PROBLEM in item.stash:
         pytest.fail(f"{item.nodeid}: {item.stash[PROBLEM]}", pytrace=False)

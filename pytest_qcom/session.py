@@ -158,20 +158,11 @@ class Session:
             self.entry.check()
 
     def expect(
-        self, items: Mapping[str, Any], mark: Callable[[Any, expected.Failure], None], whole: bool
-    ) -> None:
-        """Marks the tests that are known to fail in this session.
-
-        Args:
-            items: the collected tests by node id.
-            mark: called with each of them and how it fails.
-            whole: no single tests were asked for, so that a listed one which is not in its file is no more.
-
-        Raises:
-            ExpectationError: a listed test is not in its file.
-        """
+        self, items: Mapping[str, Any], mark: Callable[[Any, expected.Failure], None]
+    ) -> dict[str, str]:
+        """Marks the tests that are known to fail in this session; see :func:`pytest_qcom.expected.apply`."""
         here = [item for item in self.failures if item.applies(self.settings.hazards, os.environ)]
-        expected.apply(here, items, mark, whole)
+        return expected.apply(here, items, mark)
 
     def close(self) -> None:
         """Gives the device back."""
