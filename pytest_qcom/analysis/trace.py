@@ -25,6 +25,7 @@ from pytest_qcom.isa.registers import NO_REGISTER, PREDICATE, Reg
 
 _REGISTERS = 4 * 64
 _BUDGET = 2_000_000  # instructions of one wave
+_COMPUTED = (1, 2, 3, 4)  # categories of instructions whose results are computed; those of others are zero
 _STEADY = 4  # times that a loop's head comes by before its laps count as equal
 
 
@@ -155,7 +156,8 @@ class _Walk:
                 if isinstance(instr.op.effect, Sample):  # its result is not followed, see _step
                     continue
                 written = {access.reg for access in writes(instr)}
-                if self.flows[lap[place]] is Flow.NEXT and not written & wanted:
+                steers = self.flows[lap[place]] is not Flow.NEXT
+                if not steers and (instr.op.cat not in _COMPUTED or not written & wanted):
                     continue
                 found.add(place)
                 wanted -= written
@@ -197,7 +199,7 @@ def steering(program: Program, effects: tuple[type[object], ...] = (Sample, Load
     while grown:
         grown = False
         for index, instr in enumerate(program.instrs):
-            if index in found or instr.op.cat not in (1, 2, 3, 4):
+            if index in found or instr.op.cat not in _COMPUTED:
                 continue
             if any(access.reg in wanted for access in writes(instr)):
                 found.add(index)
