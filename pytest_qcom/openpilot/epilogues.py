@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_qcom.errors import GraphError
-from pytest_qcom.openpilot import lowered, products
+from pytest_qcom.openpilot import accesses, lowered, products
+from pytest_qcom.openpilot.accesses import NoProduct
 from pytest_qcom.openpilot.graph import Program
-from pytest_qcom.openpilot.products import NoProduct, Product
+from pytest_qcom.openpilot.products import Product
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -107,10 +108,10 @@ def _lane(program: Program, product: Product, slot: int, store: UOp, lane: int, 
         if (number := lowered.constant(node)) is not None:
             return repr(float(number))
         if node.op in (Ops.LOAD, Ops.INDEX):
-            access = products.access(node)
+            access = accesses.access(node)
             leaves[node] = (
                 access.slot,
-                _indexed(program, product, products.Access(slot, store.src[0].src[1:], lane), access),
+                _indexed(program, product, accesses.Access(slot, store.src[0].src[1:], lane), access),
             )
             return f"{leaves[node][1]}{access.slot}"
         if node.op in (Ops.SPECIAL, Ops.RANGE, Ops.AFTER):
@@ -121,12 +122,12 @@ def _lane(program: Program, product: Product, slot: int, store: UOp, lane: int, 
     return Epilogue(value, total, leaves, key)
 
 
-def _indexed(program: Program, product: Product, stored: products.Access, read: products.Access) -> str:
+def _indexed(program: Program, product: Product, stored: accesses.Access, read: accesses.Access) -> str:
     """By what an argument is indexed."""
-    places = products.mesh(list(dict.fromkeys((*products.symbols(stored), *products.symbols(read)))))
+    places = accesses.mesh(list(dict.fromkeys((*accesses.symbols(stored), *accesses.symbols(read)))))
     count = max((len(axis) for axis in places.values()), default=1)
-    out = np.broadcast_to(products.elements(stored, program, places), count)
-    element = np.broadcast_to(products.elements(read, program, places), count)
+    out = np.broadcast_to(accesses.elements(stored, program, places), count)
+    element = np.broadcast_to(accesses.elements(read, program, places), count)
     if np.array_equal(element, (out - product.out_start) % max(product.out_stride, 1)):
         return COLUMN  # of a single row, also one that is indexed by place
     if np.array_equal(element, out):

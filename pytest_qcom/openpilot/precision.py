@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import GraphError
-from pytest_qcom.openpilot import execution, products
+from pytest_qcom.openpilot import accesses, execution, products
 from pytest_qcom.openpilot.graph import Graph, Kind, Memory, View
 from pytest_qcom.openpilot.patch import difference
 
@@ -43,7 +43,7 @@ def used(graph: Graph) -> dict[Memory, NDArray[np.int64]]:
                 or np.dtype(view.dtype).kind != "f"
             ):
                 continue
-            read = products.reads(call.program, slot)
+            read = accesses.reads(call.program, slot)
             count = view.nbytes // np.dtype(view.dtype).itemsize
             whole = np.arange(count) if read is None else read[read < count]
             found.setdefault(view.memory, []).append(whole + view.start // np.dtype(view.dtype).itemsize)

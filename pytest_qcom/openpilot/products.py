@@ -18,12 +18,22 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import lowered
+from pytest_qcom.openpilot.accesses import (
+    Access,
+    Indices,
+    NoProduct,
+    access,
+    elements,
+    evaluate,
+    mesh,
+    size,
+    symbols,
+)
 from pytest_qcom.openpilot.graph import Call, Kind, Program
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
-Indices = NDArray[np.int64]
 _LANES = 4
 _PROBES = 8  # fibers at which the pattern of a sum is held against that of the first
 
@@ -68,10 +78,6 @@ class Product:
         return 2.0 * self.m * self.n * self.k
 
 
-class NoProduct(Exception):
-    """It is no product, for the reason that it says; no error of a graph."""
-
-
 def product(call: Call) -> Product | str:
     """The product that a call computes, or why it computes none."""
     if call.program is None:
@@ -86,15 +92,6 @@ def _product(program: Program, weights: tuple[int, ...]) -> Product | str:
         return _found(lowered.body(program), program, weights)
     except (NoProduct, GraphError) as error:
         return str(error)
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """A load of an element: the argument, its index by dimension, the lane of what is loaded."""
-
-    slot: int
-    index: tuple[UOp, ...]
-    lane: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,70 +260,12 @@ def _shared(leaf: UOp, loops: tuple[UOp, ...]) -> UOp:
     value = value.src[lane] if value.op is Ops.STACK else value
     turns = np.arange(size(loops[0]))
     wrote, read = (
-        _evaluate(stored[0].src[0].src[1], {fiber: turns}),
-        _evaluate(place.src[1], {loops[0]: turns}),
+        evaluate(stored[0].src[0].src[1], {fiber: turns}),
+        evaluate(place.src[1], {loops[0]: turns}),
     )
     if size(fiber) != len(turns) or not np.array_equal(wrote, read):
         raise NoProduct("a workgroup's sums are put together in a way of their own")
     return lowered.transformed(value, lambda node, _: loops[0] if node is fiber else None)
-
-
-def access(node: UOp) -> Access:
-    from tinygrad.uop.ops import Ops
-
-    while node.op is Ops.CAST:
-        node = node.src[0]
-    lane = 0
-    if node.op is Ops.INDEX:
-        lane, node = int(lowered.constant(node.src[1]) or 0), node.src[0]
-    if node.op is not Ops.LOAD or node.src[0].op is not Ops.INDEX or node.src[0].src[0].op is not Ops.PARAM:
-        raise NoProduct(f"a factor is a {node.op.name.lower()} and no load of an argument")
-    if len(node.src) != 1:
-        raise NoProduct("a factor is loaded only where a condition holds")
-    return Access(node.src[0].src[0].arg.slot, node.src[0].src[1:], lane)
-
-
-def size(node: UOp) -> int:
-    """How many values a SPECIAL or RANGE takes."""
-    return int(lowered.constant(node.src[0]) or 0)
-
-
-def _evaluate(node: UOp, values: Mapping[UOp, Indices], default: int | None = None) -> Indices:
-    """An index for values of the symbols in it; those that are not given are ``default``."""
-    from tinygrad.uop.ops import Ops
-
-    two = {
-        Ops.ADD: np.add, Ops.MUL: np.multiply, Ops.SHL: np.left_shift, Ops.SHR: np.right_shift,
-        Ops.AND: np.bitwise_and, Ops.CDIV: np.floor_divide, Ops.CMOD: np.remainder,
-    }  # fmt: skip
-
-    def value(at: UOp) -> Any:
-        if at in values:
-            return values[at]
-        if at.op in (Ops.SPECIAL, Ops.RANGE):  # what a loop waits for is no part of the index
-            if default is None:
-                raise NoProduct(f"an index depends on {at.arg}")
-            return np.int64(default)
-        if at.op is Ops.CONST:
-            return np.int64(at.arg)
-        if at.op is Ops.CAST:
-            return value(at.src[0])
-        if at.op in two:
-            return two[at.op](value(at.src[0]), value(at.src[1]))
-        raise NoProduct(f"an index is computed with a {at.op.name.lower()}")
-
-    return np.asarray(value(node), np.int64)
-
-
-def elements(access: Access, program: Program, values: Mapping[UOp, Indices]) -> Indices:
-    """The element of its argument that an access is to."""
-    shape = program.parameters[access.slot].shape
-    index = [_evaluate(part, values, default=0) for part in access.index]
-    if len(index) == 1:
-        return index[0] + access.lane
-    if len(index) != 2 or not program.parameters[access.slot].image:
-        raise NoProduct(f"argument {access.slot} is indexed in {len(index)} dimensions")
-    return (index[0] * shape[1] + index[1]) * _LANES + access.lane
 
 
 def _found(sink: UOp, program: Program, weights: tuple[int, ...]) -> Product:
@@ -362,24 +301,6 @@ def _accesses(each: Sum) -> Iterator[Access]:
         yield from pair
 
 
-def symbols(access: Access) -> Iterator[UOp]:
-    from tinygrad.uop.ops import Ops
-
-    pending = list(access.index)
-    while pending:
-        node = pending.pop()
-        if node.op is Ops.SPECIAL:
-            yield node
-        elif node.op is not Ops.RANGE:
-            pending += node.src
-
-
-def mesh(nodes: list[UOp]) -> dict[UOp, Indices]:
-    """Every combination of the values of some symbols, one after the other."""
-    axes = np.meshgrid(*(np.arange(size(node)) for node in nodes), indexing="ij")
-    return {node: axis.ravel() for node, axis in zip(nodes, axes, strict=True)}
-
-
 def _sided(pair: tuple[Access, Access], left: int) -> tuple[Access, Access]:
     return pair if pair[0].slot == left else (pair[1], pair[0])
 
@@ -400,8 +321,8 @@ def _steps(
     sides: list[list[Indices]] = [[], []]
     count = max((len(axis) for axis in turns.values()), default=1)
     for pair in each.pairs:
-        for side, access in enumerate(_sided(pair, left)):
-            place = elements(access, program, {**at, **turns})
+        for side, one_of in enumerate(_sided(pair, left)):
+            place = elements(one_of, program, {**at, **turns})
             sides[side].append(np.broadcast_to(place, count))
     one, other = (np.concatenate(side) for side in sides)
     start_one, start_other = sides[0][0][0], sides[1][0][0]
@@ -450,50 +371,3 @@ def products(calls: tuple[Call, ...]) -> dict[int, Product]:
     """The calls that are products, by number."""
     found = ((number, product(call)) for number, call in enumerate(calls))
     return {number: each for number, each in found if isinstance(each, Product)}
-
-
-_MESH = 1 << 22  # combinations of fibers and turns of loops that are looked at
-
-
-@functools.lru_cache(maxsize=1024)
-def reads(program: Program, slot: int) -> Indices | None:
-    """Which elements of an argument a program loads; ``None`` where that cannot be told.
-
-    What lies between rows of an image is not loaded, and holds whatever was there before.
-    """
-    from tinygrad.uop.ops import Ops
-
-    try:
-        sink = lowered.body(program)
-        found = []
-        for node in sink.toposort():
-            if node.op is Ops.PARAM or not any(
-                part.op is Ops.PARAM and part.arg.slot == slot for part in node.src
-            ):
-                continue
-            if node.op is not Ops.INDEX:
-                return None
-            place = Access(slot, node.src[1:], 0)
-            places = mesh(sorted({*symbols(place), *loops_of(place)}, key=lambda each: str(each.arg)))
-            if max((len(axis) for axis in places.values()), default=1) > _MESH:
-                return None
-            lanes = _LANES if program.parameters[slot].image else 1
-            found += [elements(place, program, places) + lane for lane in range(lanes)]
-        return np.unique(np.concatenate([each.ravel() for each in found])) if found else None
-    except (NoProduct, GraphError):
-        return None
-
-
-def loops_of(access: Access) -> set[UOp]:
-    """The loops that an index depends on."""
-    from tinygrad.uop.ops import Ops
-
-    found: set[UOp] = set()
-    pending = list(access.index)
-    while pending:
-        node = pending.pop()
-        if node.op is Ops.RANGE:
-            found.add(node)
-        elif node.op is not Ops.SPECIAL:
-            pending += node.src
-    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pytest_qcom.openpilot.accesses import reads
 from pytest_qcom.openpilot.graph import Graph, Kind, Memory, View
-from pytest_qcom.openpilot.products import Product, product, products, reads
+from pytest_qcom.openpilot.products import Product, product, products
 from pytest_qcom.openpilot.registry import PATCHES
 
 Miss = tuple[str, Callable[[Graph], Graph]]

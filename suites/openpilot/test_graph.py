@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pytest_qcom.errors import GraphError
-from pytest_qcom.openpilot import execution, library, models, products, reading, writing
+from pytest_qcom.openpilot import accesses, execution, library, models, reading, writing
 from pytest_qcom.openpilot.capture import Shape, capture, compiling
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View
 
@@ -68,7 +68,7 @@ def test_what_the_model_computes_is_right(captured: Captured) -> None:
     """Against numpy, with the weights that stand in the graph: layouts and kinds of memory are understood."""
     graph = captured("heads")
     weights = [
-        view.array()[products.reads(call.program, slot)].tobytes()
+        view.array()[accesses.reads(call.program, slot)].tobytes()
         for call in graph.calls
         if call.program
         for slot, view in enumerate(call.views)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from pytest_qcom.openpilot import products
+from pytest_qcom.openpilot import accesses
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, Program, View
 from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
 
@@ -13,7 +13,7 @@ from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
 def _content(program: Program, slot: int, view: View, same: dict[Memory, Memory]) -> Hashable:
     """What a program reads of a view, as far as it can be told without running: equal for equal values."""
     if view.memory.kind is Kind.WEIGHT:
-        read = products.reads(program, slot)
+        read = accesses.reads(program, slot)
         array = view.array()
         used = array if read is None or read.max() >= len(array) else array[read]
         return used.tobytes(), view.dtype

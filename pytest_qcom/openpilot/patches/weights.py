@@ -11,10 +11,10 @@ import numpy as np
 
 from pytest_qcom.chip import A630
 from pytest_qcom.errors import GraphError
-from pytest_qcom.openpilot import lowered, products
+from pytest_qcom.openpilot import accesses, lowered
+from pytest_qcom.openpilot.accesses import Access, Indices, NoProduct
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, Program, View, weight
 from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
-from pytest_qcom.openpilot.products import Access, Indices, NoProduct
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -60,20 +60,20 @@ def _packing(program: Program, slot: int) -> Packing:
         for node in sink.toposort()
         if node.op is Ops.INDEX and node.src[0].op is Ops.PARAM and node.src[0].arg.slot == slot
     ]
-    accesses = [Access(slot, node.src[1:], 0) for node in loads]
-    fibers = sorted({n for each in accesses for n in products.symbols(each)}, key=_speed)
-    loops = sorted({n for each in accesses for n in products.loops_of(each)}, key=lambda node: node.arg[0])
+    own = [Access(slot, node.src[1:], 0) for node in loads]
+    fibers = sorted({n for each in own for n in accesses.symbols(each)}, key=_speed)
+    loops = sorted({n for each in own for n in accesses.loops_of(each)}, key=lambda node: node.arg[0])
     if not loops or not fibers:
         raise GraphError("its weights are not loaded in a loop, or are the same for all fibers")
-    sizes = [products.size(node) for node in (*loops, *fibers)]
+    sizes = [accesses.size(node) for node in (*loops, *fibers)]
     height = math.prod(sizes[: len(loops)]) * len(loads)
     width = math.prod(sizes[len(loops) :])
     shape = (height, width, _LANES) if width % _ROW == 0 else (1, height * width, _LANES)
     if height * width > _LARGEST or max(shape) > A630.images.side.value or shape[1] % _ROW:
         raise GraphError(f"its weights would be an image of {height} rows of {width} texels")
-    places = products.mesh([*loops, *fibers])
-    read = np.stack([products.elements(each, program, places) // _LANES for each in accesses])
-    if _neighbours(read, products.size(fibers[-1])):
+    places = accesses.mesh([*loops, *fibers])
+    read = np.stack([accesses.elements(each, program, places) // _LANES for each in own])
+    if _neighbours(read, accesses.size(fibers[-1])):
         raise GraphError("neighbouring fibers load neighbouring texels of its weights already")
     texels = read.reshape(len(loads), -1, width).transpose(1, 0, 2).reshape(-1)
     made = _rebuilt(sink, loads, loops, fibers, shape)
@@ -103,7 +103,7 @@ def _rebuilt(
     def mixed(nodes: list[UOp]) -> UOp:
         total = nodes[0]
         for node in nodes[1:]:
-            total = total * number(products.size(node)) + node
+            total = total * number(accesses.size(node)) + node
         return total
 
     param = loads[0].src[0]
@@ -115,7 +115,7 @@ def _rebuilt(
             row = mixed(loops) * number(len(loads)) + number(loads.index(node))
             column = mixed(fibers)
             if shape[0] == 1:
-                width = math.prod(map(products.size, fibers))
+                width = math.prod(map(accesses.size, fibers))
                 row, column = number(0), row * number(width) + column
             return node.replace(src=(sources[0], row, column))
         return None
