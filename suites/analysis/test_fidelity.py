@@ -23,7 +23,11 @@ def test_the_page_tells_every_constant() -> None:
 
 
 def test_the_summary_names_the_figures() -> None:
-    timing = fidelity.figures()["timing"]
+    timing, verdicts = fidelity.figures()["timing"], fidelity.figures()["verdicts"]
     assert f"{timing['built']} published speeds" in fidelity.summary()
     assert timing["median_abs_error"] <= 0.05
     assert timing["spearman"] >= 0.95
+    assert f"{verdicts['agree']} of {verdicts['built']} published verdicts" in fidelity.summary()
+    assert verdicts["false_alarms"] == 0
+    assert verdicts["agree"] >= 0.93 * verdicts["built"]
+    assert f"{verdicts['agree']} agree" in fidelity.page()
