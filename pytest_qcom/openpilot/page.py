@@ -12,19 +12,21 @@ from pathlib import Path
 from pytest_qcom.openpilot import patch
 from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.models import MODELS
-from pytest_qcom.openpilot.patch import Patch
+from pytest_qcom.openpilot.patch import Applied, Patch
 from pytest_qcom.openpilot.registry import PATCHES
 
 Captured = Callable[[str], Graph]
 """Gives the graph of a declared model."""
+Apply = Callable[[str, str], Applied]
+"""Applies a patch, by its name, to the graph of a declared model."""
 
 
-def page(captured: Captured) -> str:
+def page(captured: Captured, applied: Apply) -> str:
     """The page as Markdown."""
-    return "\n".join(_lines(captured)) + "\n"
+    return "\n".join(_lines(captured, applied)) + "\n"
 
 
-def _lines(captured: Captured) -> Iterator[str]:
+def _lines(captured: Captured, applied: Apply) -> Iterator[str]:
     yield "# Patches of captured graphs"
     yield ""
     yield f"Made from {len(PATCHES)} declarations, in the order in which a pipeline applies them. Each is"
@@ -40,10 +42,10 @@ def _lines(captured: Captured) -> Iterator[str]:
         inputs = ", ".join(f"{name} {shape.dtype}{list(shape.dims)}" for name, shape in model.inputs.items())
         yield f"| {model.name} | {model.summary} | {inputs} | {len(captured(model.name).calls)} |"
     for each in PATCHES.values():
-        yield from _section(each, captured)
+        yield from _section(each, applied)
 
 
-def _section(each: Patch, captured: Captured) -> Iterator[str]:
+def _section(each: Patch, applied: Apply) -> Iterator[str]:
     yield ""
     yield f"## {each.name}"
     yield ""
@@ -59,9 +61,8 @@ def _section(each: Patch, captured: Captured) -> Iterator[str]:
     yield "| model | sites | calls before | calls after |"
     yield "| --- | --- | --- | --- |"
     for model in each.models:
-        applied = patch.apply(each, captured(model))
-        calls = f"{len(applied.before.calls)} | {len(applied.graph.calls)}"
-        yield f"| {model} | {len(applied.sites)} | {calls} |"
+        made = applied(each.name, model)
+        yield f"| {model} | {len(made.sites)} | {len(made.before.calls)} | {len(made.graph.calls)} |"
 
 
 def main() -> None:
@@ -70,7 +71,11 @@ def main() -> None:
 
     with registry.find("virtual", Path.cwd()).install("strict"):
         graphs = {name: model.graph() for name, model in MODELS.items()}
-        sys.stdout.write(page(graphs.__getitem__))
+
+        def applied(name: str, model: str) -> Applied:
+            return patch.apply(PATCHES[name], graphs[model])
+
+        sys.stdout.write(page(graphs.__getitem__, applied))
 
 
 if __name__ == "__main__":

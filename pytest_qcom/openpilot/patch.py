@@ -200,7 +200,16 @@ def check(patch: Patch, graph: Graph, generator: np.random.Generator) -> Report:
         PatchError: results that differ by more than the patch allows.
         GraphError, LaunchError, GpuFault, GpuHang, HazardError: a graph that does not run.
     """
-    applied = apply(patch, graph)
+    return judge(apply(patch, graph), generator)
+
+
+def judge(applied: Applied, generator: np.random.Generator) -> Report:
+    """Runs the graph before and after what was applied on the same random inputs.
+
+    Raises:
+        PatchError, GraphError, LaunchError, GpuFault, GpuHang, HazardError: as :func:`check`.
+    """
+    patch, graph = applied.patch, applied.before
     inputs = execution.random_inputs(graph, generator)
     before = execution.run(graph, inputs)
     after = execution.run(applied.graph, inputs) if applied.sites else before

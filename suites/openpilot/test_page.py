@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_qcom.openpilot.graph import Graph
-from pytest_qcom.openpilot.page import page
+from pytest_qcom.openpilot.page import Apply, page
 
 STORED = Path(__file__).parents[2] / "docs" / "patches.md"
 
 
-def test_the_page_of_patches_is_current(captured: Callable[[str], Graph]) -> None:
+def test_the_page_of_patches_is_current(captured: Callable[[str], Graph], applied: Apply) -> None:
     renew = "run python -m pytest_qcom.openpilot.page > docs/patches.md"
-    assert STORED.read_text() == page(captured), renew
+    assert STORED.read_text() == page(captured, applied), renew

@@ -14,6 +14,7 @@ from pytest_qcom.kernels.waits import nop
 from pytest_qcom.openpilot import patch, products, reading, registry, writing
 from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.models import MODELS
+from pytest_qcom.openpilot.page import Apply
 from pytest_qcom.openpilot.patch import EXACT, Edit, Patch, Site, Tolerance
 from pytest_qcom.openpilot.patches import programs
 from pytest_qcom.openpilot.patches.arithmetic import gelu_polynomial
@@ -27,9 +28,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("name", "model"), PAIRS)
-def test_a_patch_keeps_results(captured: Captured, name: str, model: str) -> None:
+def test_a_patch_keeps_results(captured: Captured, applied: Apply, name: str, model: str) -> None:
     each, graph = registry.find(name), captured(model)
-    report = patch.check(each, graph, np.random.default_rng(11))
+    report = patch.judge(applied(name, model), np.random.default_rng(11))
     assert report.ok
     assert report.applied.sites
     assert report.applied.graph.digest != graph.digest
