@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "prediction": {"analysis", "chip", "isa", "kernels", "targets", "timings"},
     "linting": {"analysis", "kernels", "timings"},
     "verdicts": {"analysis", "conformance", "devices", "kernels", "linting"},
-    "fidelity": {"analysis", "calibration", "chip", "timings"},
+    "fidelity": {"analysis", "calibration", "chip", "timings", "verdicts"},
     "report": {"analysis", "baselines", "fidelity"},
 }
 """Room to the rooms that it may use; ``errors`` is for all."""
