@@ -6,13 +6,15 @@ import importlib.util
 import json
 import re
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_qcom import cli, prediction, targets
+from pytest_qcom import cli, prediction, targets, timings
+from pytest_qcom.analysis.cycles import estimate
 
 KERNEL = "gemm_4xn_fp16"
 WORDS = ("m=128", "n=512", "k=64")
@@ -119,3 +121,13 @@ def test_the_line_of_a_roofline_meets_the_kernel(monkeypatch: pytest.MonkeyPatch
 def test_a_prediction_is_the_same_every_time() -> None:
     target = targets.named(KERNEL, None, WORDS)
     assert prediction.predict(target).facts() == prediction.predict(target).facts()
+
+
+@pytest.mark.parametrize("kernel", ["gemm_local_fp16", "gemm_8x8_fp16", "gemm_4x4_fp32"])
+def test_a_large_product_is_predicted_within_a_second(kernel: str) -> None:
+    """Its path, with loops in loops of tens of thousands of instructions, and its time."""
+    build = targets.named(kernel, None, ("m=1024", "n=1024", "k=1024")).build()
+    launch = timings.launched(build)
+    began = time.process_time()
+    assert estimate(launch, build.program).seconds > 0
+    assert time.process_time() - began < 1.0
