@@ -102,7 +102,7 @@ def by_family(table: Sequence[Row], folds: int = FOLDS) -> dict[str, Any]:
     """
     families = sorted({row.family for row in table})
     if len(families) < 2:
-        raise KernelError(f"fit without a family: the table has {len(families)}; give one of several families")
+        raise KernelError(f"fit without a family: the table has {len(families)}; give one of several")
     found: list[tuple[Row, float]] = []
     for fold in range(min(folds, len(families))):
         out = set(families[fold::folds])
