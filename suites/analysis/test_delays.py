@@ -100,8 +100,8 @@ COARSE = (
     "high half of a full one",
     "full over two halves",
 )
-"""Consumers of which, behind a repeat, Mesa's two differ: the function, a heuristic of the scheduler, does not
-ask when the register is written that counts. The legalizer does, and has the last word."""
+"""Consumers of which, behind a repeat, Mesa's two differ: the function, a heuristic of the scheduler, does
+not ask when the register is written that counts. The legalizer does, and has the last word."""
 DISPLACED = ("displaced constant", "displaced register")
 """Consumers by a0.x, which Mesa's parser does not tie to what wrote it: only the function is asked."""
 

@@ -159,6 +159,7 @@ def test_a_sample_over_a_register_that_counts_is_not_followed() -> None:
 
 def test_a_loaded_value_in_a_register_that_counts_elsewhere_is_taken_as_zero() -> None:
     text = LOOP.replace("mad.f32 r4.x, r5.x, r6.x, r4.x", "isam.1d (f16)(xyzw)hr0.x, r2.x, s#0, t#0").replace(
-        "end", "(sy)cov.u16u32 r1.x, hr0.x\n(rpt2)nop\ncmps.s.lt p0.x, r1.x, 5\n(rpt5)nop\nbr p0.x, #2\nnop\nend"
+        "end",
+        "(sy)cov.u16u32 r1.x, hr0.x\n(rpt2)nop\ncmps.s.lt p0.x, r1.x, 5\n(rpt5)nop\nbr p0.x, #2\nnop\nend",
     )
     assert trace(LAUNCH, program(text)).path[-6:] == (8, 9, 10, 11, 12, 14)
