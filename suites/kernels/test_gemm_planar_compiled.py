@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,3 +79,12 @@ def test_compiled_shapes_differ_in_waves() -> None:
     """What the table is for: the registers that the compiler took for each shape."""
     footprints = {case: built("gemm_compiled_fp16", case).hregs for case in ("4x4", "4x8", "8x8", "8x16")}
     assert np.all(np.diff(list(footprints.values())) > 0)
+
+
+def test_compiling_needs_no_usable_device(tmp_path: Path) -> None:
+    """A machine without a compiler for its processor has no default device of tinygrad's."""
+    program = "from pytest_qcom.kernels.compiled import compile_matmul as c; print(len(c(64).program.instrs))"
+    command = [sys.executable, "-c", program]
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0 and int(done.stdout) > 100, done.stderr
