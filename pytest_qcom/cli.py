@@ -10,14 +10,16 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_qcom.arguments import natural, positive
 from pytest_qcom.devices import registry
-from pytest_qcom.errors import KernelError, QcomError
-from pytest_qcom.settings import DEFAULT_DEVICE, HAZARD_MODES, integer
+from pytest_qcom.errors import DecodeError, EncodeError, EnvelopeError, KernelError, QcomError
+from pytest_qcom.settings import DEFAULT_DEVICE, HAZARD_MODES
 
 if TYPE_CHECKING:
     from pytest_qcom.isa.program import Program
@@ -28,6 +30,7 @@ Printer = Callable[[Facts], Sequence[str]]
 
 FAILED = 1
 BAD_INPUT = 2
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,10 +47,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QcomError as error:
         print(f"qcom: {error}", file=sys.stderr)
         return BAD_INPUT
-    if facts is not None:
-        with contextlib.suppress(BrokenPipeError):  # a reader such as head that has seen enough
-            print(json.dumps(facts, indent=2) if options.json else "\n".join(lines), flush=True)
-    return int(code)
+    except KeyboardInterrupt:
+        print("qcom: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    if facts is None:
+        return int(code)
+    return _print(json.dumps(facts, indent=2) if options.json else "\n".join(lines), int(code))
+
+
+def _print(text: str, code: int) -> int:
+    """Prints the output of a command; ``code``, or another one where it cannot be written."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):  # nothing is left for the interpreter to flush
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # which is a reader such as head that has seen enough
+            print(f"qcom: output: cannot be written ({error.strerror}); send it elsewhere", file=sys.stderr)
+            return BAD_INPUT
+    return code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,14 +78,6 @@ def parser() -> argparse.ArgumentParser:
         add(sub)
         sub.set_defaults(command=command)
     return top
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1; the name is part of argparse's message."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
 
 
 def _kernel_arguments(sub: argparse.ArgumentParser) -> None:
@@ -99,7 +109,7 @@ def _device_arguments(sub: argparse.ArgumentParser) -> None:
 def _run_arguments(sub: argparse.ArgumentParser) -> None:
     _kernel_arguments(sub)
     _device_arguments(sub)
-    sub.add_argument("--seed", type=integer, default=0, help="of the random inputs")
+    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
     sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
 
 
@@ -108,7 +118,7 @@ def _compose_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
     sub.add_argument("--case", help="the case to start from (default: the first)")
     _device_arguments(sub)
-    sub.add_argument("--seed", type=integer, default=0, help="of the random inputs")
+    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
 
 
 def _exec_arguments(sub: argparse.ArgumentParser) -> None:
@@ -128,7 +138,7 @@ def _dsp_arguments(sub: argparse.ArgumentParser) -> None:
     from pytest_qcom.dsp import commands
 
     commands.add_arguments(sub)
-    sub.add_argument("--seed", type=integer, default=0, help="run: of the random inputs")
+    sub.add_argument("--seed", type=natural, default=0, help="run: of the random inputs")
     sub.add_argument("--rounds", type=positive, default=1, help="run: launches that are timed")
 
 
@@ -137,7 +147,7 @@ def _split_arguments(sub: argparse.ArgumentParser) -> None:
     for side in "mnk":
         sub.add_argument(f"--{side}", type=positive, default=1024, help="of the product: C is (m, n)")
     sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
-    sub.add_argument("--seed", type=integer, default=0, help="of the random inputs")
+    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
     sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
 
 
@@ -205,15 +215,16 @@ def program_of(options: argparse.Namespace) -> tuple[Program, Mapping[str, Any]]
         from pytest_qcom import envelope
         from pytest_qcom.isa.program import Program
 
-        content = envelope.parse(_read(options.binary))
+        with _named(options.binary):
+            content = envelope.parse(_read(options.binary))
+            program = Program.decode(content.image)
         footprint = {"fregs": content.fregs, "hregs": content.hregs, "merged": bool(content.merged)}
-        return Program.decode(content.image), footprint
+        return program, footprint
     if options.text is not None:
         from pytest_qcom.isa.assembler import Assembler
 
-        assembler = Assembler()
-        assembler.parse(_read(options.text).decode("utf-8", "replace"))
-        program = assembler.program()
+        with _named(options.text):
+            program = Assembler().parse(_read(options.text).decode("utf-8", "replace")).program()
         if not program.instrs:
             raise KernelError(f"file {options.text}: no instruction in it; write Mesa's text, one a line")
         fregs, hregs = program.footprint()
@@ -221,6 +232,15 @@ def program_of(options: argparse.Namespace) -> tuple[Program, Mapping[str, Any]]
     build = target_of(options).build()
     footprint = {"fregs": build.fregs, "hregs": build.hregs, "merged": build.merged}
     return build.program, {**footprint, "thread128": build.thread128}
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors in what a file holds say which file it is."""
+    try:
+        yield
+    except (EncodeError, DecodeError, EnvelopeError) as error:
+        raise type(error)(f"file {path}: {error}", **error.facts) from error
 
 
 def _read(path: Path) -> bytes:
@@ -290,6 +310,13 @@ def list_devices(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int
     return facts, lines, 0
 
 
+def _where(options: argparse.Namespace) -> str:
+    """The words of a command line that say where and how it ran, if not as is usual."""
+    device = f" --device {options.device}" if options.device != DEFAULT_DEVICE else ""
+    hazards = f" --hazards {options.hazards}" if options.hazards != "strict" else ""
+    return device + hazards + (" --races" if options.races else "")
+
+
 def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """Runs a kernel on random inputs and checks its output."""
     from pytest_qcom import conformance
@@ -298,6 +325,7 @@ def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     entry = registry.find(options.device, Path.cwd())
     with racing(options, entry), entry.open(options.hazards) as device:
         facts = conformance.facts(device, target, options.seed, options.rounds)
+    facts["repeat"] += _where(options)
     lines = [f"{name}: {value}" for name, value in facts.items()]
     return facts, lines, 0 if facts["ok"] else FAILED
 
@@ -313,6 +341,7 @@ def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     entry = registry.find(options.device, Path.cwd())
     with racing(options, entry), entry.open(options.hazards) as device:
         facts = composed.facts(device, composition, chosen, options.seed)
+    facts["repeat"] += _where(options)
     lines = [f"{name}: {value}" for name, value in facts.items()]
     return facts, lines, 0 if facts["ok"] else FAILED
 

@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_qcom.arguments import integer
 from pytest_qcom.devices import RACES_VARIABLE
 
 DEFAULT_DEVICE = "virtual"
 DEVICE_VARIABLE = "QCOM_DEVICE"
 HAZARD_MODES = ("strict", "emulate", "off")
-
-
-def integer(text: str) -> int:
-    """A whole number, decimal or as ``0x…``; the name is part of argparse's message."""
-    return int(text, 0)
-
 
 OPTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (

@@ -264,9 +264,11 @@ def facts(
     """Runs a product of random matrices over named devices; what came of it, for the command line.
 
     Raises:
-        KernelError: a shape that cannot be split.
+        KernelError: a shape that cannot be split, or one device alone.
         DeviceUnavailable: a device that does not open.
     """
+    if len(names) < 2:
+        raise KernelError(f"a product split over {len(names)} device; name two or more")
     m, n, k = shape
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal(size).astype(np.float16) for size in ((m, k), (k, n)))

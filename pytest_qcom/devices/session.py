@@ -11,6 +11,7 @@ import contextlib
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,13 +100,25 @@ def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str
     import atexit
 
     if not script.is_file():
-        raise QcomError(f"exec {script}: no such file; give the path of a Python program")
+        what = "a folder" if script.is_dir() else "no such file"
+        raise QcomError(f"exec {script}: {what}; give the path of a Python program")
+    if b"\0" in script.read_bytes():
+        raise QcomError(f"exec {script}: no text, as its zero bytes show; give the path of a Python program")
     stack = contextlib.ExitStack()
     atexit.register(stack.close)  # before tinygrad's own, hence run after them
     stack.enter_context(installed(entry, hazards))
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
-    runpy.run_path(str(script), run_name="__main__")
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except QcomError:
+        raise
+    except Exception as error:  # the script's own, told as Python does: from the script's first line on
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename != str(script):
+            frames = frames.tb_next
+        traceback.print_exception(type(error), error, frames)
+        raise SystemExit(1) from None
     check()
 
 

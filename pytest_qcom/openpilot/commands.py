@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_qcom.arguments import fraction, natural, positive
 from pytest_qcom.errors import GraphError
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--output", type=Path, metavar="FILE", help="patch: where the result is written")
     sub.add_argument("--model", metavar="NAME", help="capture: a declared small model, written to FILE")
     sub.add_argument("--onnx", type=Path, metavar="FILE", help="capture: a model in ONNX instead")
-    sub.add_argument("--threshold", type=float, default=0.0, help="compare: share of an output that is none")
+    sub.add_argument("--threshold", type=fraction, default=0.0, help="compare: share that is no difference")
     sub.add_argument("--rounding", default="half", metavar="NAME", help="scan: half, byte or nibble")
-    sub.add_argument("--chunks", type=int, default=8, metavar="N", help="scan: into how many parts")
-    sub.add_argument("--cases", type=int, default=8, metavar="N", help="correction: how many random inputs")
-    sub.add_argument("--seed", type=int, default=0, help="of random inputs and weights")
+    sub.add_argument("--chunks", type=positive, default=8, metavar="N", help="scan: into how many parts")
+    sub.add_argument("--cases", type=positive, default=8, metavar="N", help="correction: how many inputs")
+    sub.add_argument("--seed", type=natural, default=0, help="of random inputs and weights")
 
 
 def run(options: argparse.Namespace) -> Answer:

@@ -48,7 +48,7 @@ def read(data: bytes, what: str = "pickle") -> Graph:
         return _graph(jit)
     except GraphError as error:
         raise GraphError(f"{what}: {error}", **error.facts) from None
-    except (ValueError, TypeError, IndexError, RecursionError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
         raise GraphError(f"{what}: {unexpected(f'parts that do not fit together ({error})')}") from error
 
 

@@ -165,7 +165,44 @@ def test_bad_input_is_one_line(refusal: Callable[..., str], arguments: list[str]
 def test_a_number_of_rounds_that_times_nothing(rounds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(["run", *SMALL, "--rounds", rounds])
-    assert f"argument --rounds: invalid positive value: '{rounds}'" in capsys.readouterr().err
+    assert f"argument --rounds: '{rounds}' is no whole number from 1 on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["run", *SMALL], ["compose", "strassen"], ["split", "virtual", "virtual"]]
+)
+def test_a_seed_below_zero(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*command, "--seed", "-1"])
+    assert "argument --seed: '-1' is no whole number from 0 on" in capsys.readouterr().err
+
+
+def test_a_split_over_one_device(refusal: Callable[..., str]) -> None:
+    assert refusal("split", "virtual").startswith("qcom: a product split over 1 device; name two or more")
+
+
+def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_read", interrupt)
+    assert cli.main(["disasm", "--text", "any"]) == 130
+    assert capsys.readouterr().err == "qcom: interrupted\n"
+
+
+def test_output_that_cannot_be_written() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "pytest_qcom.cli", "devices"]
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "qcom: output: cannot be written (No space left on device); send it elsewhere\n"
+
+
+def test_what_repeats_a_run_says_where_it_ran(facts: Callable[..., Any]) -> None:
+    found = facts("run", *SMALL, "--hazards", "off", "--seed", "5")
+    assert found["repeat"].endswith(" --seed 5 --hazards off")
 
 
 def test_text_without_an_instruction(tmp_path: Path, refusal: Callable[..., str]) -> None:
@@ -178,4 +215,4 @@ def test_text_without_an_instruction(tmp_path: Path, refusal: Callable[..., str]
 def test_broken_assembly_text(tmp_path: Path, refusal: Callable[..., str]) -> None:
     path = tmp_path / "broken.asm"
     path.write_text("add.f r0.x, r1.x\nend\n")
-    assert refusal("asm", "--text", str(path)).startswith("qcom: ")
+    assert refusal("asm", "--text", str(path)).startswith(f"qcom: file {path}: line 1: ")
