@@ -7,11 +7,13 @@ renaming a test loses nothing. What a run is held to stands in each entry's ``ex
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,8 +144,8 @@ def load(root: Path, device: str) -> Baseline:
     path = newest(root, device)
     if path is None:
         raise BaselineError(
-            f"baseline of {device}: no {FILE_PATTERN} in {root / device}; "
-            f"measure one with --qcom-update-baselines --qcom-device {device}",
+            f"baseline of {device}: no stored floors in {root / device}; store them first: "
+            f"run these tests with --qcom-update-baselines --qcom-device {device}",
             device=device,
             path=str(root / device),
         )
@@ -361,15 +363,59 @@ def update(
         raise BaselineError(
             f"baseline of {machine.name}: nothing was measured; the stored floors stay as they are"
         )
-    path = newest(root, machine.name)
-    kept: dict[str, Any] = {}
-    if path is not None:
-        kept = {item["fullname"]: item for item in parse(path, machine.name).document["benchmarks"]}
-    else:
-        path = root / machine.name / FIRST_FILE
-    if {**kept, **fresh} != kept:  # the file has a date, but no news is no change
-        write(path, machine, {**kept, **fresh}, versions)
+    return store(root, machine, lambda kept: {**kept, **fresh}, versions)
+
+
+def store(
+    root: Path,
+    machine: Machine,
+    combine: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    versions: Mapping[str, str],
+    first: str = FIRST_FILE,
+) -> Path:
+    """Replaces the stored entries of a device by what ``combine`` makes of them.
+
+    Whoever else stores floors of the device meanwhile waits, so that neither loses what the other wrote.
+
+    Args:
+        combine: the new entries by key, from those of the newest file; called while the folder is locked.
+        first: the name of the file where the device has none yet.
+
+    Returns:
+        The file that holds the floors; as it was where ``combine`` changed nothing.
+
+    Raises:
+        BaselineError: the old file is malformed, or the folder cannot be written.
+    """
+    with _locked(root / machine.name, machine):
+        path = newest(root, machine.name)
+        kept: dict[str, Any] = {}
+        if path is not None:
+            kept = {item["fullname"]: item for item in parse(path, machine.name).document["benchmarks"]}
+        else:
+            path = root / machine.name / first
+        entries = combine(kept)
+        if entries != kept:  # the file has a date, but no news is no change
+            write(path, machine, entries, versions)
     return path
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, machine: Machine) -> Iterator[None]:
+    """While entered, no other process (or thread) is in the same device's folder, which is made if needed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _unwritable(folder, machine, error) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # the folder itself: a lock file would stay behind
+        except OSError as error:
+            raise _unwritable(folder, machine, error) from error
+        yield
+    finally:
+        os.close(handle)  # gives the lock up
 
 
 def write(path: Path, machine: Machine, entries: Mapping[str, Any], versions: Mapping[str, str]) -> None:
@@ -401,7 +447,11 @@ def write(path: Path, machine: Machine, entries: Mapping[str, Any], versions: Ma
     except OSError as error:
         if partial is not None:
             Path(partial).unlink(missing_ok=True)
-        raise BaselineError(
-            f"baseline of {machine.name}: cannot write {path} ({error}); the stored floors stay as they are",
-            path=str(path),
-        ) from error
+        raise _unwritable(path, machine, error) from error
+
+
+def _unwritable(path: Path, machine: Machine, error: OSError) -> BaselineError:
+    return BaselineError(
+        f"baseline of {machine.name}: cannot write {path} ({error}); the stored floors stay as they are",
+        path=str(path),
+    )

@@ -460,15 +460,16 @@ def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str],
 
     entry = registry.find(options.device, Path.cwd())
     machine = baselines.machine(entry)
-    imported = measurements.convert(measurements.read(options.table), machine, targets.published())
-    path = options.folder / entry.name / measurements.FILE
-    baselines.write(path, machine, imported.entries, report.versions())
-    floors = len(baselines.parse(path, entry.name).floors)
-    lines = [
-        f"{floors} entries written to {path}",
-        *(f"row {row} left out: {reason}" for row, reason in imported.left_out.items()),
-    ]
-    return {"path": str(path), "entries": floors, "left_out": dict(imported.left_out)}, lines, 0
+    imported = measurements.convert(options.table, machine, targets.published())
+    stored = measurements.store(options.folder, machine, imported.entries, report.versions())
+    facts = {
+        "path": str(stored.path),
+        "entries": len(stored.written),
+        "measured": list(stored.measured),
+        "left_out": dict(imported.left_out),
+    }
+    left_out = [f"row {row} left out: {reason}" for row, reason in imported.left_out.items()]
+    return facts, [*stored.lines(), *left_out], 0
 
 
 def verify_verdicts(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:

@@ -13,6 +13,9 @@ from pytest_qcom.errors import KernelError
 
 Shape = tuple[int, ...]
 
+NUMERIC = "biufc"
+"""Kinds of numpy types to which a drawn number can be rounded."""
+
 
 def seed(node_id: str, session_seed: int) -> int:
     """A 64-bit seed: equal on every machine, different for each test and each ``--qcom-seed``."""
@@ -59,20 +62,46 @@ def matrix(generator: np.random.Generator, shape: Shape, dtype: Any, distributio
             every type), ``permutation`` (a 2D matrix with at most one 1 a row and column).
 
     Raises:
-        KernelError: an unknown distribution, or values that the type cannot hold.
+        KernelError: a shape that is no tuple of positive whole numbers, or larger than memory; an unknown
+            type or distribution, or values that the type cannot hold.
     """
-    if distribution not in DISTRIBUTIONS:
+    sizes, target = _sizes(shape), _dtype(dtype)
+    if not isinstance(distribution, str) or distribution not in DISTRIBUTIONS:
         known = ", ".join(DISTRIBUTIONS)
         raise KernelError(f"random matrix of distribution {distribution!r}: there are {known}")
-    target = np.dtype(dtype)
-    if distribution == "permutation" and len(shape) != 2:
+    if distribution == "permutation" and len(sizes) != 2:
         raise KernelError(f"random matrix of distribution 'permutation': shape {shape} is not 2D")
-    values = DISTRIBUTIONS[distribution](generator, shape)
-    if target.kind == "u":
-        values = np.abs(values)
     if target.kind in "iu" and distribution in ("normal", "uniform"):
         raise KernelError(
             f"random matrix of {target}: distribution {distribution!r} rounds to little more than 0; "
             f"use 'integers'"
         )
-    return values.astype(target)
+    try:
+        values = DISTRIBUTIONS[distribution](generator, sizes)
+        return (np.abs(values) if target.kind == "u" else values).astype(target)
+    except (MemoryError, ValueError) as error:  # more elements or dimensions than an array can have
+        raise KernelError(f"random matrix of shape {shape}: {error}; draw a smaller one") from error
+
+
+def _sizes(shape: Any) -> Shape:
+    whole = isinstance(shape, tuple | list) and all(
+        isinstance(size, int | np.integer) and not isinstance(size, bool) and size > 0 for size in shape
+    )
+    if not whole:
+        raise KernelError(
+            f"random matrix of shape {shape!r}: no tuple of positive whole numbers; give one such as "
+            f"(64, 128)"
+        )
+    return tuple(int(size) for size in shape)
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        target: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):  # by what numpy makes of it
+        target = np.dtype(object)
+    if dtype is None or target.kind not in NUMERIC:
+        raise KernelError(
+            f"random matrix of dtype {dtype!r}: no type of numbers; give one such as 'float16' or 'int8'"
+        )
+    return target

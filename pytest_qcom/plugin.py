@@ -7,6 +7,7 @@ fixture of ours, no device is opened, no environment variable is set and nothing
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_qcom.baselines import Measurement
-from pytest_qcom.errors import KernelError, QcomError
+from pytest_qcom.errors import EnvelopeError, KernelError, QcomError
 from pytest_qcom.report import row, seed_note, table, trust, versions
 from pytest_qcom.session import PROPERTY, Session
 from pytest_qcom.settings import INI, MARKERS, OPTIONS, Settings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_qcom.conformance import Outcome
     from pytest_qcom.devices.device import Device
     from pytest_qcom.expected import Failure
+    from pytest_qcom.isa.program import Program
     from pytest_qcom.targets import Composed, Target
 
 SESSION = pytest.StashKey[Session]()
@@ -104,6 +106,25 @@ def pytest_benchmark_generate_machine_info(config: pytest.Config) -> dict[str, s
 def pytest_benchmark_update_commit_info(config: pytest.Config, commit_info: dict[str, Any]) -> None:
     if config.stash[SESSION].settings.asked:
         commit_info["versions"] = versions()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_terminal_summary(config: pytest.Config) -> Generator[None]:
+    # pytest-benchmark raises it behind its table, and pytest would show the stack.
+    from pytest_benchmark.session import PerformanceRegression
+
+    try:
+        return (yield)
+    except PerformanceRegression:
+        if not config.stash[SESSION].settings.asked:
+            raise
+        found: Any = config.pluginmanager.get_plugin("pytest-benchmark")
+        names = ", ".join(dict.fromkeys(name for name, _ in found.performance_regressions))
+        pytest.exit(
+            f"slower than --benchmark-compare-fail allows: {names}; make it faster, or accept the new speed "
+            "with --qcom-update-baselines",
+            pytest.ExitCode.TESTS_FAILED,
+        )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -238,18 +259,32 @@ def kernel_run(
 @pytest.fixture(scope="session")
 def envelope() -> Callable[..., bytes]:
     """Builds a QCOM CL binary: ``envelope(program, **fields)``, fields as those of the ``Envelope``."""
+    return binary
+
+
+def binary(program: Program | bytes, name: str = "kernel", **fields: Any) -> bytes:
+    """The QCOM CL binary of a program, or of an instruction image.
+
+    Raises:
+        EnvelopeError: neither of them, unknown or missing fields, or what no binary can hold.
+    """
     from pytest_qcom.envelope import Envelope
     from pytest_qcom.isa.program import Program
 
-    def build(program: Program | bytes, name: str = "kernel", **fields: Any) -> bytes:
-        if isinstance(program, Program):
-            fregs, hregs = program.footprint()
-            fields = {"image": program.encode(), "fregs": fregs, "hregs": hregs, **fields}
-        else:
-            fields = {"image": program, **fields}
-        return Envelope(name=name, **fields).to_bytes()
-
-    return build
+    if isinstance(program, Program):
+        fregs, hregs = program.footprint()
+        fields = {"image": program.encode(), "fregs": fregs, "hregs": hregs, **fields}
+    elif isinstance(program, bytes):
+        fields = {"image": program, **fields}
+    else:
+        raise EnvelopeError(f"envelope of {program!r}: give a Program, or the bytes of an instruction image")
+    known = {item.name for item in dataclasses.fields(Envelope)} - {"name"}
+    if wrong := sorted((fields.keys() - known) | ({"fregs", "hregs"} - fields.keys())):
+        raise EnvelopeError(
+            f"envelope of {name!r}: {', '.join(wrong)} unknown or missing; fields are "
+            f"{', '.join(sorted(known))}"
+        )
+    return Envelope(name=name, **fields).to_bytes()
 
 
 class Recorder:

@@ -8,10 +8,11 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_qcom import baselines, expected, report
-from pytest_qcom.devices import RACES_VARIABLE, registry
+from pytest_qcom.devices import RACES_VARIABLE, races_wanted, registry
 from pytest_qcom.errors import BaselineError, DeviceUnavailable
 from pytest_qcom.settings import Settings
 
@@ -77,11 +78,38 @@ def looking_for_races(entry: registry.Entry) -> Iterator[None]:
             os.environ[RACES_VARIABLE] = before
 
 
+def _comparable(name: str, folder: Path) -> str:
+    """``--benchmark-compare=name`` as pytest-benchmark takes it, which has no use for a file's whole name.
+
+    Raises:
+        BaselineError: no file is called so, and pytest-benchmark would compare with nothing.
+    """
+    from pytest_benchmark.storage.file import FileStorage
+    from pytest_benchmark.utils import get_machine_id
+
+    named = (folder / name).resolve()
+    if named.is_file():
+        return str(named)
+    try:
+        found = FileStorage(folder, None, get_machine_id()).query(name)
+    except ValueError:  # a path of several parts that is no file
+        found = []
+    if not found:
+        there = ", ".join(sorted(path.name for path in folder.glob("*.json")))
+        raise BaselineError(
+            f"--benchmark-compare={name}: no such file in {folder}; there are {there}, and without a name it "
+            f"is the newest one",
+            path=str(folder),
+        )
+    return name
+
+
 class Session:
     """The device of a session and what it is held to; each part made when it is first needed.
 
     Raises:
-        DeviceUnavailable: from the constructor, when the settings name a device that is unknown or absent.
+        DeviceUnavailable: from the constructor, when the settings name a device that is unknown or absent, or
+            look for races where late results are emulated.
         ExpectationError: from the constructor, when they name no list of expected failures.
     """
 
@@ -91,11 +119,26 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._device: Device | None = None
         self.installed = False
+        if settings.hazards == "emulate":
+            self._refuse_races()
         if settings.races:
             self._stack.enter_context(looking_for_races(self.entry))
         if settings.asked:
             self.entry.require(settings.hazards)
         self.failures = expected.read(settings.expected) if settings.expected else ()
+
+    def _refuse_races(self) -> None:
+        """One error at the start; else each test would run into it."""
+        if self.settings.races:
+            asked = "--qcom-races"
+        elif self.entry.deterministic and races_wanted():
+            asked = f"environment variable {RACES_VARIABLE}"
+        else:
+            return
+        raise DeviceUnavailable(
+            f"{asked} with --qcom-hazards emulate: races are looked for with every wait in its place; "
+            "leave one of them out, or take --qcom-hazards strict or off"
+        )
 
     @cached_property
     def entry(self) -> registry.Entry:
@@ -185,7 +228,8 @@ class Session:
         Raises:
             DeviceUnavailable: the tests would run on the one device from several processes.
             BaselineError: the file that is to be rewritten or compared with is missing, malformed, or holds
-                another device's or mode's times; or comparing is asked where benchmarks are off.
+                another device's or mode's times; or comparing is asked where benchmarks are off, or limits of
+                it without comparing.
         """
         workers = getattr(option, "numprocesses", None)
         if self.settings.asked and workers and not self.entry.shared and option.dist != "loadgroup":
@@ -202,11 +246,18 @@ class Session:
                 "--benchmark-compare-fail with -n: pytest-xdist turns benchmarks off, so nothing would be "
                 "compared; run without -n (floors are checked either way)"
             )
-        if option.benchmark_compare or option.benchmark_compare_fail:
+        if option.benchmark_compare_fail and not option.benchmark_compare:
+            raise BaselineError(
+                "--benchmark-compare-fail without --benchmark-compare: nothing would be compared; give both "
+                "(floors are checked either way)"
+            )
+        if option.benchmark_compare:
             self._check_comparable()
         folder = self.settings.baselines / self.settings.device
         if folder.is_dir():
             option.benchmark_storage = f"file://{folder}"
+        if isinstance(option.benchmark_compare, str):
+            option.benchmark_compare = _comparable(option.benchmark_compare, folder)
 
     def _check_comparable(self) -> None:
         stored = self.baseline.document["machine_info"]
@@ -286,7 +337,7 @@ class Session:
         properties.append((PROPERTY, measured.dumps()))
         benchmark.extra_info.update(baselines.extra_info(measured, self.machine, report.versions()))
         if problem is not None:
-            raise problem
+            raise problem.with_traceback(None)  # the test's line and the message, not how it was read
         if floor is not None:
             floor.check(measured.speed, measured.unit)
 

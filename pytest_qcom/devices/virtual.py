@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Iterator
 from typing import Any
 
 from pytest_qcom.analysis import hazards
 from pytest_qcom.analysis.clock import Clock
 from pytest_qcom.analysis.findings import errors
-from pytest_qcom.devices import RACES_VARIABLE
+from pytest_qcom.devices import RACES_VARIABLE, races_wanted
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.errors import DeviceUnavailable
 from pytest_qcom.isa.instruction import FiberId
@@ -52,7 +51,7 @@ def executor(hazards_mode: str) -> Executor:
         DeviceUnavailable: as :func:`gpu`.
     """
     hook(hazards_mode)
-    races = os.environ.get(RACES_VARIABLE, "0") not in ("", "0")
+    races = races_wanted()
     if races and hazards_mode == "emulate":
         raise DeviceUnavailable(
             f"virtual device with hazards mode emulate and {RACES_VARIABLE}: races are looked for with every "

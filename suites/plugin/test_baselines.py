@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +102,8 @@ def test_floor_of_another_unit(tmp_path: Path, stored: Path) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     assert refusal(tmp_path) == (
-        f"baseline of desk: no [0-9][0-9][0-9][0-9]_*.json in {tmp_path / 'desk'}; "
-        "measure one with --qcom-update-baselines --qcom-device desk"
+        f"baseline of desk: no stored floors in {tmp_path / 'desk'}; store them first: "
+        "run these tests with --qcom-update-baselines --qcom-device desk"
     )
 
 
@@ -205,6 +211,43 @@ def test_update_keeps_the_entries_of_kernels_that_did_not_run(tmp_path: Path, st
     assert after["gemm[large]"] == before["gemm[large]"]
     assert after["gemm[small]"]["extra_info"]["floor"] == 2.0
     assert after["gemm[small]"]["stats"]["mean"] == 1e-3
+
+
+def test_updates_at_once_lose_no_floor(tmp_path: Path, stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one has read and waits before it writes; the second one must not have read what it did."""
+    reading, real = threading.Barrier(2), baselines.write
+
+    def slow(*arguments: Any) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):  # broken where only one is within
+            reading.wait(timeout=0.2)
+        real(*arguments)
+
+    monkeypatch.setattr(baselines, "write", slow)
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(baselines.update, tmp_path, MACHINE, [measurement(name)], VERSIONS)
+            for name in ("gemm[one]", "gemm[other]")
+        ]
+        assert {each.result(timeout=30) for each in both} == {stored}
+    assert {"gemm[one]", "gemm[other]", "gemm[large]"} <= set(baselines.load(tmp_path, "desk").floors)
+
+
+def test_update_waits_for_another_process(tmp_path: Path, stored: Path) -> None:
+    script = """
+        import fcntl, os, sys, time
+        fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+        print("locked", flush=True)
+        time.sleep(0.3)
+        print(os.stat(sys.argv[2]).st_mtime_ns)
+    """
+    before = stored.stat().st_mtime_ns
+    arguments = [sys.executable, "-c", textwrap.dedent(script), str(stored.parent), str(stored)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        baselines.update(tmp_path, MACHINE, [measurement("gemm[new]")], VERSIONS)
+        assert int(other.stdout.readline()) == before  # nothing was written while it was locked
+    assert "gemm[new]" in baselines.load(tmp_path, "desk").floors
 
 
 def test_update_without_news_changes_nothing(tmp_path: Path, stored: Path) -> None:

@@ -77,7 +77,7 @@ def test_update_that_cannot_write_fails_the_session(pytester: pytest.Pytester, d
     (pytester.path / "baselines").write_text("in the way")
     result = desk("--qcom-update-baselines")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["ERROR: baseline of desk: cannot write *0001_floors.json (*"])
+    result.stdout.fnmatch_lines(["ERROR: baseline of desk: cannot write */baselines/desk (*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
@@ -133,7 +133,7 @@ def test_three_ways_to_have_no_floor_fail_differently(
         return failures(pytester.path / "junit.xml")["test_kernel[copy[small]]"]
 
     name = "pytest_qcom.errors.BaselineError: "
-    assert message(None).startswith(f"{name}baseline of desk: no [0-9]")
+    assert message(None).startswith(f"{name}baseline of desk: no stored floors in ")
     assert message(good[:-9]).startswith(f"{name}baseline {measured}: is not readable JSON")
     assert message(good.replace('"node": "desk"', '"node": "shelf"')).startswith(
         f"{name}baseline of desk: {measured} was measured on 'shelf'"
@@ -184,6 +184,16 @@ def test_failure_shows_the_tests_line_and_the_message_alone(desk: Run, measured:
     result.stdout.no_fnmatch_line("*baselines.py*")
 
 
+def test_missing_floors_show_what_to_run(desk: Run) -> None:
+    result = desk("-k", "small")
+    result.assert_outcomes(failed=1)
+    words = "store them first: run these tests with --qcom-update-baselines --qcom-device desk"
+    result.stdout.fnmatch_lines(
+        [">       kernel_run()", f"E       *BaselineError: baseline of desk: no stored floors in *; {words}"]
+    )
+    result.stdout.no_fnmatch_line("*session.py*")
+
+
 def test_benchmarks_report_device_time(pytester: pytest.Pytester, desk: Run, measured: Path) -> None:
     result = desk("--benchmark-json=out.json", FAKE_SECONDS="0.25")
     result.assert_outcomes(failed=2)
@@ -223,7 +233,41 @@ def test_compare_fail_sees_a_regression_within_the_floor(desk: Run, measured: Pa
     result = desk("--benchmark-compare", "--benchmark-compare-fail=mean:5%", FAKE_SECONDS="1.2e-3")
     result.stdout.fnmatch_lines(["test_made.py .. *"])
     assert result.ret == 1
-    result.stderr.fnmatch_lines(["Performance has regressed:"])
+    lines = [line for line in result.errlines if line]
+    assert "Performance has regressed:" in lines
+    assert lines[-1].startswith("Exit: slower than --benchmark-compare-fail allows: copy[")
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
+def test_compare_fail_of_a_project_that_did_not_ask_is_its_own(pytester: pytest.Pytester, run: Run) -> None:
+    test = "import time\ndef test_own(benchmark): benchmark.pedantic(time.sleep, (SECONDS,), rounds=1)"
+    run("--benchmark-autosave", test=test.replace("SECONDS", "0.001")).assert_outcomes(passed=1)
+    again = ["--benchmark-compare", "--benchmark-compare-fail=mean:5%"]
+    result = run(*again, test=test.replace("SECONDS", "0.1"))
+    result.stderr.fnmatch_lines(["*PerformanceRegression*"])
+
+
+@pytest.mark.parametrize("name", ["nosuch", "some/where/else", "0002"])
+def test_comparing_with_a_file_that_is_not_there(desk: Run, measured: Path, name: str) -> None:
+    result = desk(f"--benchmark-compare={name}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.errlines if line] == [
+        f"ERROR: --benchmark-compare={name}: no such file in {measured.parent}; there are 0001_floors.json, "
+        "and without a name it is the newest one"
+    ]
+
+
+@pytest.mark.parametrize("name", ["0001", "0001_floors.json", "baselines/desk/0001_floors.json"])
+def test_comparing_with_a_named_file(desk: Run, measured: Path, name: str) -> None:
+    result = desk(f"--benchmark-compare={name}")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["copy[[]small[]] (*0001_floors) *", "copy[[]small[]] (NOW) *"])
+
+
+def test_limits_of_comparing_without_comparing(desk: Run, measured: Path) -> None:
+    result = desk("--benchmark-compare-fail=mean:5%")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --benchmark-compare-fail without --benchmark-compare: *"])
 
 
 def test_comparing_from_another_folder(pytester: pytest.Pytester, desk: Run, measured: Path) -> None:
@@ -237,7 +281,7 @@ def test_comparing_from_another_folder(pytester: pytest.Pytester, desk: Run, mea
 @pytest.mark.parametrize(
     ("arguments", "damage", "words"),
     [
-        ([], None, "baseline of desk: no *"),
+        ([], None, "baseline of desk: no stored floors in */baselines/desk; store them first: *"),
         ([], ("}", ""), "baseline *0001_floors.json: is not readable JSON *"),
         (
             [],

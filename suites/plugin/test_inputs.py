@@ -12,7 +12,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.inputs import DISTRIBUTIONS, matrix, seed
 
 
-def draw(distribution: str, dtype: str = "float32", shape: tuple[int, ...] = (40, 60)) -> NDArray[Any]:
+def draw(distribution: str, dtype: Any = "float32", shape: Any = (40, 60)) -> NDArray[Any]:
     return matrix(np.random.default_rng(1), shape, dtype, distribution)
 
 
@@ -23,6 +23,11 @@ def test_shape_type_and_repetition(distribution: str, dtype: str) -> None:
     assert (drawn.shape, drawn.dtype) == ((40, 60), np.dtype(dtype))
     assert np.array_equal(drawn, draw(distribution, dtype))
     assert np.isfinite(drawn).all()
+
+
+def test_whole_numbers_and_types_of_numpy_are_taken() -> None:
+    drawn = draw("integers", np.int32, (np.int64(3), 4))
+    assert (drawn.shape, drawn.dtype) == ((3, 4), np.dtype("int32"))
 
 
 def test_normal_has_mean_0_and_deviation_1() -> None:
@@ -54,6 +59,10 @@ def test_seed_depends_on_node_and_session() -> None:
     assert seed("suites/test_x.py::test_y", 0) == 0xFB2C624A2A17ECD4  # equal on every machine
 
 
+NO_SHAPES = [(-1, 2), (0, 2), (2.0, 2), (True, 2), ("2", 2), 4, "ab", None]
+NO_TYPES = ["float17", "bfloat16", "U4", "float16,float16", object, 3, None, "{"]
+
+
 @pytest.mark.parametrize(
     ("distribution", "dtype", "shape", "words"),
     [
@@ -65,8 +74,13 @@ def test_seed_depends_on_node_and_session() -> None:
             "of int8: distribution .normal. rounds to little more than 0",
         ),
         ("permutation", "float16", (2, 2, 2), r"shape \(2, 2, 2\) is not 2D"),
+        (["normal"], "float16", (2, 2), "there are normal, uniform"),
+        *(("normal", "float16", shape, "no tuple of positive whole numbers") for shape in NO_SHAPES),
+        ("normal", "float16", (2,) * 99, r"shape \(2, .*\): .*; draw a smaller one"),
+        ("uniform", "float16", (1 << 30, 1 << 30), r"shape \(1073741824, .*\): .*; draw a smaller one"),
+        *(("normal", dtype, (2, 2), "no type of numbers") for dtype in NO_TYPES),
     ],
 )
-def test_refused(distribution: str, dtype: str, shape: tuple[int, ...], words: str) -> None:
+def test_refused(distribution: Any, dtype: Any, shape: Any, words: str) -> None:
     with pytest.raises(KernelError, match=words):
         draw(distribution, dtype, shape)

@@ -12,18 +12,22 @@ import pytest
 from pytest_qcom import baselines, cli, measurements
 from pytest_qcom.baselines import Machine
 from pytest_qcom.errors import BaselineError
+from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.registry import KERNELS
+from suites.plugin.test_baselines import measurement
 
 HEADER = ",".join(measurements.COLUMNS)
 MACHINE = Machine("tc3", "Adreno 630", "hardware", tolerance=0.02)
 STORED = Path(__file__).parents[2] / "baselines"
 
 WITHOUT_A_FIGURE = {
+    "gemm_4x4_fp16_published[p149]",
     "gemm_4x4_fp32_published[p187]",
     "gemm_4x8_fp32_published[p196]",
     "gemm_4x8_fp32_published[p198]",
+    "gemm_4xn_fp16_published[p132]",
 }
-"""Published as wrong or as a hang, and not as a speed."""
+"""Published as wrong or as a hang: their speed, where one was given, is no floor."""
 
 PUBLISHED = (
     "ncols=4 direct compact-acc stable-bx stable-ay inc-coords persistent-coords alu-order=row_col_kk "
@@ -47,6 +51,8 @@ def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
         "p111,gemm_4xn_fp16,store-constant,1024,1024,1024,128,1,ms,0.089,0.089,probe,none",
         "p149,other,hand: aliases,1024,1024,1024,128,0,GFLOPS,240,240,wrong,all_ones",
         "p700,other,,1024,1024,1024,128,0,GFLOPS,,,correct,all_ones",
+        "p701,other,,0,-3,6.5,128,0,GFLOPS,5,5,correct,all_ones",
+        "p702,other,,64,,64,128,0,GFLOPS,5,5,correct,all_ones",
     )
     arguments = ["import", str(rows), "--device", "tc3", "--folder", str(tmp_path), "--json"]
     assert cli.main(arguments) == 0
@@ -59,6 +65,8 @@ def test_every_row_is_an_entry_or_has_a_reason(imported: Any) -> None:
         "p111": "unit 'ms' is no rate",
         "p149": "the output was wrong",
         "p700": "no figure was published",
+        "p701": "m is '0', n is '-3', k is '6.5', no positive whole number",
+        "p702": "n is '', no positive whole number",
     }
 
 
@@ -92,23 +100,75 @@ def test_times_are_those_of_the_case(tmp_path: Path, imported: Any) -> None:
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        ("fast", "5", "row p1 has figures 'fast', '5'"),
+        ("fast", "5", "row p1 has figures 'fast', '5', which are no numbers"),
         ("0", "5", "row p1 has a range from 0.0 to 5.0"),
         ("6", "5", "row p1 has a range from 6.0 to 5.0"),
         ("nan", "5", "row p1 has a range from nan to 5.0"),
+        ("5", "inf", "row p1 has a range from 5.0 to inf"),
+        ("1e999", "1e999", "row p1 has a range from inf to inf"),
+        ("1e-320", "1e300", "row p1 has a range from 1e-320 to 1e\\+300"),
     ],
 )
 def test_broken_figures(tmp_path: Path, low: str, high: str, words: str) -> None:
     path = table(tmp_path / "rows.csv", f"p1,other,,64,64,64,64,0,GFLOPS,{low},{high},correct,random")
-    with pytest.raises(BaselineError, match=words):
-        measurements.convert(measurements.read(path), MACHINE, lambda row: None)
+    with pytest.raises(BaselineError, match=rf"^measurements {path}: {words}; correct the table$"):
+        measurements.convert(path, MACHINE, lambda row: None)
 
 
 def test_two_rows_about_one_case(tmp_path: Path) -> None:
     row = "other,,64,64,64,64,0,GFLOPS,5,5,correct,random"
     path = table(tmp_path / "rows.csv", f"p1,{row}", f"p2,{row}")
     with pytest.raises(BaselineError, match=r"row p2 is about other\[x\], as an earlier one"):
-        measurements.convert(measurements.read(path), MACHINE, lambda row: ("other[x]", 1.0))
+        measurements.convert(path, MACHINE, lambda row: ("other[x]", 1.0))
+
+
+USABLE = "p1,other,,64,64,64,64,0,GFLOPS,{low},{low},correct,random"
+
+
+def bring(rows: Path, *arguments: str) -> int:
+    return cli.main(["import", str(rows), "--folder", str(rows.parent), *(arguments or ("--device", "tc3"))])
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [((), ""), (("p1,other,,64,64,64,64,0,ms,5,5,probe,none",), " (row p1: unit 'ms' is no rate)")],
+)
+def test_table_without_a_usable_row_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: tuple[str, ...], reason: str
+) -> None:
+    assert bring(table(tmp_path / "rows.csv", USABLE.format(low=5))) == 0
+    stored = tmp_path / "tc3" / measurements.FILE
+    before = stored.read_bytes()
+    capsys.readouterr()
+    path = table(tmp_path / "empty.csv", *rows)
+    assert bring(path) == cli.BAD_INPUT
+    words = f"qcom: measurements {path}: no usable row{reason}; the stored floors stay as they are\n"
+    assert capsys.readouterr().err == words
+    assert stored.read_bytes() == before
+
+
+def test_import_keeps_what_was_measured_since(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = USABLE.replace("p1,", "p2,")
+    rows = table(tmp_path / "rows.csv", USABLE.format(low=5), other.format(low=6))
+    assert bring(rows) == 0
+    new = [measurement("other[p2]"), measurement("gemm[small]")]
+    stored = baselines.update(tmp_path, MACHINE, new, {})
+    stored = stored.rename(stored.with_name("0002_later.json"))  # what counts is the newest file
+    capsys.readouterr()
+    assert bring(table(rows, USABLE.format(low=7), other.format(low=8))) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"1 entries written to {stored}",
+        "2 floors measured with --qcom-update-baselines stay as they are: gemm[small], other[p2]",
+    ]
+    found = {key: floor.value for key, floor in baselines.load(tmp_path, "tc3").floors.items()}
+    assert found == {"other[p1]": 7, "other[p2]": 1, "gemm[small]": 1}
+
+
+def test_import_for_a_device_that_nobody_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bring(table(tmp_path / "rows.csv", USABLE.format(low=5)), "--device", "virtual") == cli.BAD_INPUT
+    words = "virtual is not measured hardware; name the device that was measured"
+    assert capsys.readouterr().err == f"qcom: import for virtual: {words}\n"
+    assert not (tmp_path / "virtual").exists()
 
 
 def test_table_without_its_columns(tmp_path: Path) -> None:
@@ -135,6 +195,7 @@ def test_stored_floors_of_the_virtual_device_are_those_of_declared_cases() -> No
     """A kernel without a floor fails its own test; a floor without a kernel would be noticed by nobody."""
     stored = baselines.load(STORED, "virtual")
     declared = {f"{kernel.name}[{case.name}]" for kernel in KERNELS.values() for case in kernel.cases}
+    declared |= {f"{each.name}[{case.name}]" for each in COMPOSITIONS.values() for case in each.cases}
     assert stored.floors
     assert set(stored.floors) - declared == set()
     assert {floor.model for floor in stored.floors.values()} == {"model: cycle"}

@@ -130,6 +130,23 @@ def test_bad_option(run: Run, arguments: list[str], words: str) -> None:
     result.stderr.fnmatch_lines([words])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "environment", "asked"),
+    [(["--qcom-races"], {}, "--qcom-races"), ([], {"QCOM_RACES": "1"}, "environment variable QCOM_RACES")],
+)
+@pytest.mark.parametrize("device", ["virtual", "desk"])
+def test_races_where_late_results_are_emulated_are_one_error_before_any_test(
+    run: Run, arguments: list[str], environment: dict[str, str], asked: str, device: str
+) -> None:
+    options = ("-p", "fakes", "--qcom-device", device, "--qcom-hazards", "emulate", *arguments)
+    result = run(*options, test="def test_a(device): pass", **environment)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.errlines if line] == [
+        f"ERROR: {asked} with --qcom-hazards emulate: races are looked for with every wait in its place; "
+        "leave one of them out, or take --qcom-hazards strict or off"
+    ]
+
+
 PUBLISHED = """
 import pytest
 
@@ -258,6 +275,30 @@ def test_wrong_marker_is_an_error_of_that_test_alone(desk: Run) -> None:
         ]
         assert words in line
     assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_fixtures_say_what_they_take_in_one_line(desk: Run) -> None:
+    test = """
+        import pytest
+        from pytest_qcom.errors import EnvelopeError, KernelError
+
+        @pytest.mark.parametrize(("fields", "words"), [
+            ({"program": 3}, "envelope of 3: give a Program, or the bytes of an instruction image"),
+            ({"program": bytes(8)}, "envelope of 'kernel': fregs, hregs unknown or missing; fields are "),
+            ({"program": bytes(8), "fregs": 1, "hregs": 0, "x": 3}, "envelope of 'kernel': x unknown or"),
+        ])
+        def test_envelope(envelope, fields, words):
+            with pytest.raises(EnvelopeError, match=f"^{words}"):
+                envelope(**fields)
+
+        def test_image(envelope):
+            assert bytes(range(8)) in envelope(bytes(range(8)), fregs=1, hregs=0)
+
+        def test_matrix(random_matrix):
+            with pytest.raises(KernelError, match="no tuple of positive whole numbers; give one such as"):
+                random_matrix((-1, 2), "float16")
+    """
+    desk(test=test).assert_outcomes(passed=5)
 
 
 def test_kernel_run_without_marker(desk: Run) -> None:
