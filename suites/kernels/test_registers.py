@@ -10,6 +10,12 @@ from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.registers import RegisterPlan
 from suites.kernels.conftest import built, cases
 
+AS_NOTED = ("gemm_8x8_fp16_waited", "gemm_4x4_fp32_halfwave")
+"""Kernels of ours that declare what the notes do, which may be more than they use."""
+
+TOO_SMALL = ("gemm_4x4_fp16_published[p149]",)
+"""Published configurations whose fault is that they use more than they declare."""
+
 
 def test_names_and_footprint() -> None:
     plan = RegisterPlan().place("a", "hr0.x", 16).place("acc", "hr12.x", 64).place("row", "r8.y", 1)
@@ -77,7 +83,10 @@ def test_declared_footprint_covers_the_program(kernel: Kernel, case: Case) -> No
     build = built(kernel.name, case.name)
     fregs, hregs = build.program.footprint()
     declared = getattr(kernel.configure({}, case.name), "fregs_override", 0)
-    if kernel.claim == "as-published" and not declared:  # some declare more than they use
+    if f"{kernel.name}[{case.name}]" in TOO_SMALL:
+        assert build.fregs < fregs or build.hregs < hregs
+        return
+    if (kernel.claim == "as-published" or kernel.name in AS_NOTED) and not declared:
         assert build.fregs >= fregs and build.hregs >= hregs
         return
     assert (build.fregs, build.hregs) == (declared or fregs, hregs)

@@ -128,7 +128,7 @@ def test_unknown_case() -> None:
         ("alu_peak", {"gemm_pattern": True, "loops": 1024}, "loops is 1024; give 1 to 1023"),
         ("alu_peak", {"gemm_pattern": True, "rows": 5}, "rows is 5; give 4 or 8"),
         ("alu_peak", {"gemm_pattern": True, "bmode": "all"}, "bmode is 'all'; give one of percol, reuse"),
-        ("alu_peak", {"gemm_pattern": True, "store_group": 12}, "store-group is 12; there are 0 to 11"),
+        ("alu_peak", {"gemm_pattern": True, "store_group": 16}, "store-group is 16; there are 0 to 15"),
         (
             "alu_peak",
             {"gemm_pattern": True, "pairs": 0},
@@ -155,6 +155,6 @@ def test_unknown_order() -> None:
 def test_registers_over_the_file() -> None:
     kernel = KERNELS["alu_peak"]
     with pytest.raises(
-        KernelError, match=r"registers 'acc': 256 scalars from hr40.x; a file ends at index 47"
+        KernelError, match=r"registers 'acc': 256 scalars from hr16.x; a file ends at index 47"
     ):
         kernel.build(kernel.configure({"gemm_pattern": True, "rows": 8, "ncols": 8}))
