@@ -6,9 +6,19 @@ import difflib
 
 from pytest_qcom.errors import PatchError
 from pytest_qcom.openpilot.patch import Patch
-from pytest_qcom.openpilot.patches import arithmetic, blocks, calls, gemms, launches, programs, tiles, weights
+from pytest_qcom.openpilot.patches import (
+    arithmetic,
+    blocks,
+    calls,
+    gemms,
+    launches,
+    packs,
+    programs,
+    tiles,
+    weights,
+)
 
-FAMILIES = (arithmetic, blocks, gemms, tiles, weights, launches, programs, tiles, weights, calls)
+FAMILIES = (arithmetic, blocks, gemms, tiles, weights, packs, launches, programs, tiles, weights, calls)
 
 PATCHES: dict[str, Patch] = {patch.name: patch for family in FAMILIES for patch in family.PATCHES}
 

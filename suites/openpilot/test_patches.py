@@ -122,6 +122,14 @@ def test_idle_slots_before_samples_are_saved(captured: Captured) -> None:
     assert again.graph is report.applied.graph
 
 
+def test_a_fiber_loads_each_word_once(captured: Captured) -> None:
+    """Two luma texels of one row of eight bytes, and a chroma texel for each: 16 bytes before."""
+    report = patch.check(registry.find("input-pack"), captured("input-pack"), np.random.default_rng(8))
+    (site,) = report.applied.sites
+    assert (site.facts["loads"], site.facts["axis"]) == ([16, 4], "gidx1")
+    assert report.seconds[1] < report.seconds[0]
+
+
 @pytest.mark.parametrize("x", [-9.0, -4.0, -1.5, -0.25, 0.0, 0.5, 2.0, 3.999, 4.0, 50.0])
 def test_the_polynomial_of_gelu(x: float) -> None:
     coefficients, bound = gelu_polynomial()
