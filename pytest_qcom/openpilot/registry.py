@@ -7,6 +7,7 @@ import difflib
 from pytest_qcom.errors import PatchError
 from pytest_qcom.openpilot.patch import Patch
 from pytest_qcom.openpilot.patches import (
+    ablations,
     arithmetic,
     blocks,
     calls,
@@ -18,7 +19,7 @@ from pytest_qcom.openpilot.patches import (
     weights,
 )
 
-FAMILIES = (arithmetic, blocks, gemms, tiles, weights, packs, launches, programs, tiles, weights, calls)
+FAMILIES = (arithmetic, blocks, gemms, tiles, weights, packs, launches, programs, calls, ablations)
 
 PATCHES: dict[str, Patch] = {patch.name: patch for family in FAMILIES for patch in family.PATCHES}
 

@@ -104,4 +104,5 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "inverse-full-rpt": (("attention", as_it_is),),
     "dedupe-head": (("heads", lambda graph: with_other_weights(once(graph))),),
     "level-schedule": (("heads", only_first_level),),
+    "raw-sums": (("vision-mlp", after("raw-sums")), ("stem", as_it_is)),  # a convolution is no product
 }

@@ -11,7 +11,7 @@ import pytest
 from pytest_qcom.errors import PatchError
 from pytest_qcom.kernels.edit import replace_instructions
 from pytest_qcom.kernels.waits import nop
-from pytest_qcom.openpilot import patch, products, reading, registry, writing
+from pytest_qcom.openpilot import execution, patch, products, reading, registry, writing
 from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.models import MODELS
 from pytest_qcom.openpilot.page import Apply
@@ -85,6 +85,18 @@ def test_what_a_block_is_worth(captured: Captured) -> None:
     report = patch.check(registry.find("skip-mlp"), captured("vision-mlp"), np.random.default_rng(3))
     assert report.error > 0.1
     assert report.seconds[1] < report.seconds[0] / 2
+
+
+def test_what_is_left_out_of_a_product_is_its_epilogue(captured: Captured) -> None:
+    """The last product of the block adds the block's input, and nothing else, to its sums."""
+    graph = captured("attention")
+    applied = patch.apply(registry.find("raw-sums"), graph)
+    assert [site.facts["left out"] for site in applied.sites] == [[1]]
+    inputs = execution.random_inputs(graph, np.random.default_rng(9))
+    before, after = execution.run(graph, inputs), execution.run(applied.graph, inputs)
+    moved = before.results[0] - after.results[0]
+    assert np.allclose(moved, inputs["x"], rtol=0, atol=1e-5)
+    assert sum(after.seconds) < sum(before.seconds)
 
 
 def test_what_was_patched_by_hand_is_compiled_again(captured: Captured) -> None:
