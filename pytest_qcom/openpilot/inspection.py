@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pytest_qcom.errors import GraphError
-from pytest_qcom.openpilot import execution
+from pytest_qcom.openpilot import execution, lanes
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View
 from pytest_qcom.openpilot.patch import difference
 from pytest_qcom.openpilot.patches import launches
@@ -222,6 +222,7 @@ def compare(before: Graph, after: Graph, generator: np.random.Generator, thresho
                 "calls": [first, second],
                 "programs": [before.calls[first].label, after.calls[second].label],
                 "changed": changes(before.calls[first], after.calls[second]),
+                "lanes": lanes.orders(before.calls[first], after.calls[second]),
                 "difference": gap,
             }
         )
@@ -321,6 +322,8 @@ def compare_lines(facts: Facts) -> Iterator[str]:
             f"{row['calls'][0]:4} {row['programs'][0]} -> {row['calls'][1]} {row['programs'][1]}: "
             f"{', '.join(row['changed']) or 'the same'}, differs by {row['difference']:.3g}"
         )
+        for slot, order in row["lanes"].items():
+            yield f"     argument {slot} has lanes {', '.join(map(str, order))} of each {lanes.WIDTH} halves"
     first = facts["first_divergence"]
     yield f"first divergence: call {first['calls'][0]}" if first else "no call differs"
     yield f"results differ by {', '.join(f'{gap:.3g}' for gap in facts['results'])}"
