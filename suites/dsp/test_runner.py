@@ -290,7 +290,6 @@ def test_source_from_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
         (["source", "n=1.5"], "DSP GEMM: option n is '1.5'; give a whole number"),
         (["source", "--entry", "rpc"], "gemm: entry 'rpc'; there are fastrpc, stdio"),
         (["run", "--on", "desk"], "DSP program on 'desk': there are dsp, qemu, numpy"),
-        (["run", "--on", "numpy", "--seed", "-1"], "DSP GEMM: seed -1; give 0 or more"),
     ],
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:

@@ -169,7 +169,7 @@ def test_a_number_of_rounds_that_times_nothing(rounds: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
-    "command", [["run", *SMALL], ["compose", "strassen"], ["split", "virtual", "virtual"]]
+    "command", [["run", *SMALL], ["compose", "strassen"], ["split", "virtual", "local"], ["dsp", "run"]]
 )
 def test_a_seed_below_zero(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
