@@ -235,15 +235,17 @@ class Sums:
         count: how many.
         dtype: their numpy type.
         slot: number of the buffer of registers, unique among a kernel's local and register buffers.
+        starts: what they are before the loop; zeros by default.
     """
 
-    def __init__(self, count: int, dtype: str, slot: int) -> None:
+    def __init__(self, count: int, dtype: str, slot: int, starts: Sequence[float] = ()) -> None:
         from tinygrad.dtype import AddrSpace
         from tinygrad.uop.ops import UOp
 
         self.count = count
         self._buffer = UOp.placeholder((count,), kind(dtype), slot, AddrSpace.REG)
-        zeros = [self._at(self._buffer, n).store(UOp.const(0.0, kind(dtype))) for n in range(count)]
+        first = starts or (0.0,) * count
+        zeros = [self._at(self._buffer, n).store(UOp.const(first[n], kind(dtype))) for n in range(count)]
         self._zeroed = self._buffer.after(UOp.group(*zeros))
 
     @staticmethod

@@ -269,8 +269,6 @@ def _shared(leaf: UOp, loops: tuple[UOp, ...]) -> UOp:
 
 
 def _found(sink: UOp, program: Program, weights: tuple[int, ...]) -> Product:
-    from tinygrad.uop.ops import Ops
-
     found = list(_sums(sink))
     slots = {frozenset((one.slot, other.slot)) for each in found for one, other in each.pairs}
     outs = {each.store.slot for each in found}
@@ -278,6 +276,22 @@ def _found(sink: UOp, program: Program, weights: tuple[int, ...]) -> Product:
         raise NoProduct(f"its sums are of {len(slots)} pairs of arguments and go to {len(outs)}")
     right = max(next(iter(slots)), key=lambda slot: (slot in weights, slot))
     (left,) = next(iter(slots)) - {right}
+    table, left_steps, right_steps = tabled(found, sink, program, left)
+    return _matrix(table, left_steps, right_steps, (outs.pop(), left, right))
+
+
+def tabled(found: list[Sum], sink: UOp, program: Program, left: int) -> tuple[Indices, Indices, Indices]:
+    """Where sums are and what they add up, in elements.
+
+    Returns:
+        Rows of (stored element, first left one, first right one), one column a sum; and how far behind the
+        first ones the others are, left and right, which is the same for all sums.
+
+    Raises:
+        NoProduct: it is not.
+    """
+    from tinygrad.uop.ops import Ops
+
     loops = tuple(dict.fromkeys(loop for each in found for loop in each.loops))
     grid = [node for node in sink.toposort() if node.op is Ops.SPECIAL]
     used = {node for each in found for place in _accesses(each) for node in symbols(place)}
@@ -291,8 +305,7 @@ def _found(sink: UOp, program: Program, weights: tuple[int, ...]) -> Product:
             at = {node: np.int64(generator.integers(size(node))) for node in fibers}
             if not np.array_equal(_steps(each, program, loops, left, at), (left_steps, right_steps)):
                 raise NoProduct("its sums do not step through their arguments alike")
-    table = np.concatenate(rows, axis=1)
-    return _matrix(table, left_steps, right_steps, (outs.pop(), left, right))
+    return np.concatenate(rows, axis=1), left_steps, right_steps
 
 
 def _accesses(each: Sum) -> Iterator[Access]:

@@ -9,6 +9,7 @@ from pytest_qcom.openpilot.patch import Patch
 from pytest_qcom.openpilot.patches import (
     ablations,
     arithmetic,
+    attention,
     blocks,
     calls,
     gemms,
@@ -19,7 +20,7 @@ from pytest_qcom.openpilot.patches import (
     weights,
 )
 
-FAMILIES = (arithmetic, blocks, gemms, tiles, weights, packs, launches, programs, calls, ablations)
+FAMILIES = (arithmetic, attention, blocks, gemms, tiles, weights, packs, launches, programs, calls, ablations)
 
 PATCHES: dict[str, Patch] = {patch.name: patch for family in FAMILIES for patch in family.PATCHES}
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pytest_qcom.openpilot.accesses import reads
 from pytest_qcom.openpilot.graph import Graph, Kind, Memory, View
+from pytest_qcom.openpilot.patches.attention import Sums, sums_of
 from pytest_qcom.openpilot.products import Product, product, products
 from pytest_qcom.openpilot.registry import PATCHES
 
@@ -81,6 +82,33 @@ def within_a_word(graph: Graph) -> Graph:
     return replace(graph, calls=tuple(calls))
 
 
+def _scores(graph: Graph) -> int:
+    """The first product of what other calls made."""
+    return next(
+        number
+        for number, call in enumerate(graph.calls)
+        if call.program
+        and isinstance(sums_of(call.program), Sums)
+        and all(view.memory.kind is Kind.TEMPORARY for view in call.ins)
+    )
+
+
+def with_scores_returned(graph: Graph) -> Graph:
+    """The last call adds the scores to the mixture."""
+    last = graph.calls[-1]
+    views = (last.views[0], graph.calls[_scores(graph)].views[0], *last.views[2:])
+    return replace(graph, calls=(*graph.calls[:-1], replace(last, views=views)))
+
+
+def with_exchanged_rows(graph: Graph) -> Graph:
+    """What is subtracted from scores and what they are divided by are exchanged: no softmax."""
+    calls = list(graph.calls)
+    number = _scores(graph) + 3
+    out, scores, highest, total = calls[number].views
+    calls[number] = replace(calls[number], views=(out, scores, total, highest))
+    return replace(graph, calls=tuple(calls))
+
+
 NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "recompile": (("stem", as_it_is),),
     "fast-gelu": (("attention", as_it_is), ("vision-mlp", after("fast-gelu"))),  # a softmax; no exponential
@@ -98,6 +126,11 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "forward-tile8": (("heads", as_it_is), ("vision-mlp", after("forward-tile8"))),
     "forward-tile8x4": (("heads", as_it_is), ("vision-mlp", after("forward-tile8"))),
     "pack-conv-weights": (("vision-mlp", after("pack-conv-weights")), ("attention", as_it_is)),
+    "fuse-attention": (
+        ("attention", after("fuse-attention")),
+        ("attention", with_scores_returned),
+        ("attention", with_exchanged_rows),
+    ),
     "input-pack": (("input-pack", after("input-pack")), ("input-pack", within_a_word)),
     "geometry": (("heads", as_it_is), ("stem", as_it_is)),  # they exchange values; no multiple divides
     "schedule-projection": (("vision-mlp", as_it_is), ("input-pack", as_it_is)),  # well as it is; buffers
