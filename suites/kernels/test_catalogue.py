@@ -20,6 +20,7 @@ from suites.kernels.conftest import built
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.timeout(480)  # it builds every case
 def test_the_page_of_kernels_is_current() -> None:
     stored = (ROOT / "docs" / "kernels.md").read_text()
     assert stored == catalogue.page(ROOT / "baselines", built), "run qcom list --markdown > docs/kernels.md"
