@@ -6,7 +6,12 @@ attributes, so that ``--json`` output and reports print the same ones.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
+
+_NEAR = 3
+_LISTED = 10
 
 
 class QcomError(Exception):
@@ -78,3 +83,16 @@ class GraphError(QcomError):
 
 class DeviceUnavailable(QcomError):
     """A device that is unknown, absent or does not answer."""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """What a message says behind an unknown name: the names that are like it, or those that there are.
+
+    Args:
+        known: the names, in the order in which they are listed; of many, the first ones and how many more.
+    """
+    names = list(known)
+    if near := difflib.get_close_matches(name, names, _NEAR):
+        return f"did you mean {', '.join(near)}?"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"there are {', '.join(names[:_LISTED]) or 'none'}{more}"

@@ -13,7 +13,6 @@ The project's ``.qcom-devices.toml`` wins over the user's ``$XDG_CONFIG_HOME/qco
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib.util
 import os
 import re
@@ -24,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_qcom.errors import DeviceUnavailable
+from pytest_qcom.errors import DeviceUnavailable, closest
 
 if TYPE_CHECKING:
     from pytest_qcom.devices.device import Device
@@ -148,11 +147,15 @@ def known(project: Path) -> dict[str, Entry]:
         DeviceUnavailable: a malformed file.
     """
     entries = {entry.name: entry for entry in BUILT_IN}
-    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    for path in (Path(config) / USER_FILE, project / PROJECT_FILE):
+    for path in (_user_file(), project / PROJECT_FILE):
         if path.is_file():
             entries.update(_read(path))
     return entries
+
+
+def _user_file() -> Path:
+    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(config) / USER_FILE
 
 
 def find(name: str, project: Path) -> Entry:
@@ -163,11 +166,9 @@ def find(name: str, project: Path) -> Entry:
     """
     entries = known(project)
     if name not in entries:
-        near = difflib.get_close_matches(name, entries, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
         raise DeviceUnavailable(
-            f"device {name!r}: unknown; {hint}known are {', '.join(sorted(entries))}; "
-            f"name it in {project / PROJECT_FILE}",
+            f"device {name!r}: unknown, name it in {project / PROJECT_FILE}; "
+            f"{closest(name, sorted(entries))}",
             device=name,
             known=sorted(entries),
         )

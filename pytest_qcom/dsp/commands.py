@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_qcom.errors import KernelError
+from pytest_qcom.errors import KernelError, closest
 
 if TYPE_CHECKING:
     from pytest_qcom.dsp.gemm import Options
@@ -49,15 +48,14 @@ def read(words: Sequence[str]) -> Options:
     """
     from pytest_qcom.dsp.gemm import Options
 
-    types = typing.get_type_hints(Options)
+    types = {name.replace("_", "-"): kind for name, kind in typing.get_type_hints(Options).items()}
     values: dict[str, Any] = {}
     for word in words:
         key, given, text = word.partition("=")
-        name = key.replace("-", "_")
+        name = key.replace("_", "-")
         if name not in types:
-            near = ", ".join(difflib.get_close_matches(name, types, 3) or types).replace("_", "-")
-            raise KernelError(f"{NAME} has no option {key!r}; did you mean {near}?")
-        values[name] = _value(key, text if given else "true", types[name])
+            raise KernelError(f"{NAME} has no option {key!r}; {closest(name, types)}")
+        values[name.replace("-", "_")] = _value(key, text if given else "true", types[name])
     return Options(**values)
 
 

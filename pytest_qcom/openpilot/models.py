@@ -5,12 +5,11 @@ Sizes are as small as tinygrad still treats in the same way, such that images ar
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_qcom.errors import GraphError
+from pytest_qcom.errors import GraphError, closest
 from pytest_qcom.openpilot.capture import Function, Model, Shape
 
 if TYPE_CHECKING:
@@ -168,5 +167,4 @@ def find(name: str) -> Model:
     """
     if name in MODELS:
         return MODELS[name]
-    near = difflib.get_close_matches(name, MODELS, 3) or list(MODELS)
-    raise GraphError(f"no model is called {name!r}; did you mean {', '.join(near)}?")
+    raise GraphError(f"no model is called {name!r}; {closest(name, MODELS)}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
-from pytest_qcom.errors import PatchError
+from pytest_qcom.errors import PatchError, closest
 from pytest_qcom.openpilot.patch import Patch
 from pytest_qcom.openpilot.patches import (
     ablations,
@@ -33,5 +31,4 @@ def find(name: str) -> Patch:
     """
     if name in PATCHES:
         return PATCHES[name]
-    near = difflib.get_close_matches(name, PATCHES, 3) or list(PATCHES)
-    raise PatchError(f"no patch is called {name!r}; did you mean {', '.join(near)}?")
+    raise PatchError(f"no patch is called {name!r}; {closest(name, PATCHES)}")

@@ -124,12 +124,12 @@ def test_text_is_printed_without_json(files: Path, capsys: pytest.CaptureFixture
         (["show", "none.pkl"], "none.pkl: not readable (No such file or directory); name the pickle"),
         (["disasm", "heads.pkl", "--call", "99"], "call 99: the graph has 33 calls; give one of them"),
         (["patch", "heads.pkl"], "graph patch: no patch named; give --patch with "),
-        (["patch", "heads.pkl", "--patch", "x"], "no patch is called 'x'; did you mean "),
+        (["patch", "heads.pkl", "--patch", "x"], "no patch is called 'x'; there are recompile, "),
         (["compare", "heads.pkl"], "graph compare: it takes two graphs; name the other one with --with FILE"),
         (["sweep", "heads.pkl"], "graph sweep: no call named; give --call with its number"),
         (["sweep", "heads.pkl", "--call", "1"], "sweep of call 1 (r_16_16_4_2_4): its fibers exchange"),
         (["capture", "new.pkl"], "graph capture: name one model; give --model with "),
-        (["capture", "new.pkl", "--model", "x"], "no model is called 'x'; did you mean "),
+        (["capture", "new.pkl", "--model", "x"], "no model is called 'x'; there are vision-mlp, "),
     ],
 )
 def test_what_is_wrong_is_one_line(
