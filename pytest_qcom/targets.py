@@ -5,41 +5,50 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pytest_qcom import baselines
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import registry
 from pytest_qcom.kernels.composition import Composition
 from pytest_qcom.kernels.compositions import COMPOSITIONS
-from pytest_qcom.kernels.kernel import Build, Kernel
+from pytest_qcom.kernels.kernel import Build, Declared, Kernel
 from pytest_qcom.kernels.notes import words
 
 SHAPE = ("m", "n", "k", "threads", "thread128")
 """Columns of a table of measurements that are options of a kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A kernel in one case, with the options ``changed`` from those of the case."""
+D = TypeVar("D", bound=Declared)
 
-    kernel: Kernel
+
+@dataclass(frozen=True, slots=True)
+class Chosen(Generic[D]):
+    """What is declared, in one case, with the options ``changed`` from those of the case."""
+
+    kernel: D
     case: str
     changed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
-        """Test id, baseline key and command line name: ``kernel[case]``."""
+        """Test id, baseline key and command line name: ``name[case]``."""
         return baselines.key(self.kernel.name, self.case, self.changed)
 
     @property
     def options(self) -> Any:
-        """The kernel's options.
+        """The options object.
 
         Raises:
             KernelError: an unknown option, or a value that it cannot have.
         """
         return self.kernel.configure(self.changed, self.case)
+
+
+class Target(Chosen[Kernel]):
+    """A kernel in one case."""
+
+    __slots__ = ()
 
     def build(self) -> Build:
         """The kernel, built.
@@ -50,27 +59,10 @@ class Target:
         return self.kernel.build(self.options)
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """A composition in one case, with changed options: what :class:`Target` is of a kernel."""
+class Composed(Chosen[Composition]):
+    """A composition in one case."""
 
-    kernel: Composition
-    case: str
-    changed: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """Test id, baseline key and command line name: ``composition[case]``."""
-        return baselines.key(self.kernel.name, self.case, self.changed)
-
-    @property
-    def options(self) -> Any:
-        """The composition's options.
-
-        Raises:
-            KernelError: an unknown option, or a value that it cannot have.
-        """
-        return self.kernel.configure(self.changed, self.case)
+    __slots__ = ()
 
 
 def read(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Target | Composed]:
