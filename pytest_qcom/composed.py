@@ -146,11 +146,10 @@ class Sequence:
         """
         outcome = self.compare()
         if not outcome.ok:
-            words = " ".join(
-                ("qcom compose", self.composition.name, self.composition.arguments(self.options))
-            )
             raise KernelError(
-                f"{self.composition.name} ({self.shape}): {outcome}; repeat with: {words}", **outcome.facts()
+                f"{self.composition.name} ({self.shape}): {outcome}; "
+                f"repeat with: {self.composition.command(self.options)}",
+                **outcome.facts(),
             )
         return outcome
 
@@ -194,7 +193,6 @@ def facts(device: Device, composition: Composition, options: Any, seed: int) -> 
     """
     run = prepare(device, composition, options, np.random.default_rng(seed))
     seconds = run.launch()
-    words = ["qcom compose", composition.name, composition.arguments(options), f"--seed {seed}"]
     return {
         "composition": composition.name,
         "device": device.name,
@@ -206,6 +204,6 @@ def facts(device: Device, composition: Composition, options: Any, seed: int) -> 
         **{f"{part}_seconds": value for part, value in run.parts.items()},
         **({"host_seconds": run.host_seconds} if len(run.plan.steps) > len(run.plan.launches) else {}),
         "seed": seed,
-        "repeat": " ".join(filter(None, words)),
+        "repeat": composition.command(options, seed),
         **run.compare().facts(),
     }

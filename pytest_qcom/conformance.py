@@ -151,7 +151,7 @@ class Run:
         if not outcome.ok and self.kernel.claim != "as-published":
             raise KernelError(
                 f"{self.kernel.name} ({self.shape}{', ' + self.pattern if self.pattern else ''}): {outcome}; "
-                f"repeat with: {command(self.kernel, self.options)}",
+                f"repeat with: {self.kernel.command(self.options)}",
                 **outcome.facts(),
             )
         return outcome
@@ -266,14 +266,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def command(kernel: Kernel, options: Any, seed: int | None = None) -> str:
-    """The command line that runs a kernel with these options."""
-    words = ["qcom run", kernel.name, kernel.arguments(options)]
-    if seed is not None:
-        words.append(f"--seed {seed}")
-    return " ".join(filter(None, words))
-
-
 def facts(device: Device, target: Target, seed: int, rounds: int) -> dict[str, Any]:
     """Runs a target on random inputs; what came of it, for the command line.
 
@@ -298,7 +290,7 @@ def facts(device: Device, target: Target, seed: int, rounds: int) -> dict[str, A
         target.kernel.unit.lower().replace("/", "_per_"): run.rate,
         "device_seconds": min(run.seconds),
         "seed": seed,
-        "repeat": command(target.kernel, target.options, seed),
+        "repeat": target.kernel.command(target.options, seed),
         **outcome.facts(),
     }
 

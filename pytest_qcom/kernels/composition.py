@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pytest_qcom.kernels.kernel import Arrays, Build, Declared
 
@@ -79,6 +79,8 @@ class Composition(Declared):
         plan: options to a :class:`Plan`. Raises :class:`KernelError` on options that do not go together.
         long: names of cases that take minutes on the virtual device.
     """
+
+    verb: ClassVar[str] = "compose"
 
     plan: Callable[[Any], Plan]
     long: tuple[str, ...] = ()

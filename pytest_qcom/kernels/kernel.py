@@ -103,7 +103,10 @@ class Declared:
         family: the name under which tables of published measurements have it, if that is another.
         patterns: inputs under which rounding plays no part, so that outputs are exact; by name.
         reads: what is given as options, before they are looked up: words that mean several of them, say.
+        verb: the command that runs it.
     """
+
+    verb: typing.ClassVar[str] = "run"
 
     name: str
     summary: str
@@ -157,6 +160,13 @@ class Declared:
             for item in fields(self.options)
             if getattr(options, item.name) != item.default
         )
+
+    def command(self, options: Any, seed: int | None = None) -> str:
+        """The command line that runs it with these options."""
+        words = ["qcom", self.verb, self.name, self.arguments(options)]
+        if seed is not None:
+            words.append(f"--seed {seed}")
+        return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
