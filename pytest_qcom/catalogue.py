@@ -22,20 +22,13 @@ from pytest_qcom.kernels.kernel import Build, Declared, Kernel
 from pytest_qcom.kernels.published_counts import COUNTS
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.rewrite import counts
+from pytest_qcom.targets import Target
 
 PUBLISHED_DEVICE = "tc3"
 """Whose baseline holds the published figures."""
 
-Builder = Callable[[str, str], Build]
-"""(kernel, case) to its build."""
-
 _COUNTS = ("instructions", "loop", "isam", "mad", "rpt3", "sy")
 _COLUMNS = ("case", "options", "f/h", "waves", *_COUNTS, "published")
-
-
-def build(kernel: str, case: str) -> Build:
-    """A declared case, built."""
-    return KERNELS[kernel].build(KERNELS[kernel].configure({}, case))
 
 
 def loops(program: Program) -> tuple[int, ...]:
@@ -66,21 +59,20 @@ def published(root: Path) -> dict[str, str]:
     return found
 
 
-def page(root: Path, builder: Builder = build) -> str:
+def page(root: Path) -> str:
     """The page as Markdown.
 
     Args:
         root: the folder of the baselines.
-        builder: gives the build of a case.
 
     Raises:
         BaselineError: the published figures are broken.
         KernelError: a declared case that cannot be built.
     """
-    return "\n".join(_lines(published(root), builder)) + "\n"
+    return "\n".join(_lines(published(root))) + "\n"
 
 
-def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
+def _lines(figures: Mapping[str, str]) -> Iterator[str]:
     cases = sum(len(kernel.cases) for kernel in KERNELS.values())
     yield "# Kernels"
     yield ""
@@ -89,8 +81,8 @@ def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
     yield "loop's count is without its branch; several stand in program order. Published are the figures of"
     yield f"the notes for this very configuration on {PUBLISHED_DEVICE}; one whose output was wrong has none."
     for kernel in KERNELS.values():
-        yield from _section(kernel, figures, builder)
-    yield from _published_counts(builder)
+        yield from _section(kernel, figures)
+    yield from _published_counts()
     yield from ("", "# Sequences of launches", "", "Run by `qcom compose`.")
     for composition in COMPOSITIONS.values():
         yield from _head(composition)
@@ -100,22 +92,22 @@ def _lines(figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
             yield _row((case.name, _options(composition, composition.configure({}, case.name)), marked))
 
 
-def _section(kernel: Kernel, figures: Mapping[str, str], builder: Builder) -> Iterator[str]:
+def _section(kernel: Kernel, figures: Mapping[str, str]) -> Iterator[str]:
     yield from _head(kernel)
     yield from ("", _row(_COLUMNS), _row(["---"] * len(_COLUMNS)))
     for case in kernel.cases:
         options = kernel.configure({}, case.name)
-        cells = _code(builder(kernel.name, case.name))
+        cells = _code(kernel.build(options))
         figure = figures.get(baselines.key(kernel.name, case.name), "")
         yield _row((case.name, _options(kernel, options), *cells, figure))
 
 
-def _published_counts(builder: Builder) -> Iterator[str]:
+def _published_counts() -> Iterator[str]:
     """The counts of the notes beside ours."""
     columns = ("case", "count", "published", "ours", "because")
     yield from ("", "# Published instruction counts", "", _row(columns), _row(["---"] * len(columns)))
     for count in COUNTS:
-        found = measured(builder(count.kernel, count.case).program, count.what)
+        found = measured(Target(KERNELS[count.kernel], count.case).build().program, count.what)
         key = baselines.key(count.kernel, count.case)
         yield _row((f"`{key}`", count.what, count.published, found, count.why))
 

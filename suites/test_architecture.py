@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "conformance": {"devices", "kernels", "targets"},
     "composed": {"conformance", "devices", "kernels"},
     "split": {"devices", "kernels"},
-    "catalogue": {"analysis", "baselines", "isa", "kernels"},
+    "catalogue": {"analysis", "baselines", "isa", "kernels", "targets"},
     "timings": {"analysis", "kernels", "measurements"},
     "calibration": {"analysis", "timings"},
     "prediction": {"analysis", "chip", "isa", "kernels", "targets", "timings"},

@@ -12,6 +12,7 @@ from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.registry import KERNELS
+from pytest_qcom.targets import Target
 
 
 def cases(*claims: str, of: str = "", but: Sequence[str] = ()) -> list[object]:
@@ -30,7 +31,7 @@ def cases(*claims: str, of: str = "", but: Sequence[str] = ()) -> list[object]:
 
 def built(kernel: str, case: str) -> Build:
     """A declared case."""
-    return KERNELS[kernel].build(KERNELS[kernel].configure({}, case))
+    return Target(KERNELS[kernel], case).build()
 
 
 @pytest.fixture(scope="session")
