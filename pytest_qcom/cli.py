@@ -82,14 +82,25 @@ def parser() -> argparse.ArgumentParser:
 
 def _kernel_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("kernel", metavar="KERNEL", help="a declared kernel, see 'qcom list'")
+    _case_arguments(sub)
+
+
+def _case_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
     sub.add_argument("--case", help="the case to start from (default: the first)")
+
+
+def _seed_argument(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
+
+
+def _rounds_argument(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
 
 
 def _code_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("kernel", nargs="?", metavar="KERNEL", help="a declared kernel, see 'qcom list'")
-    sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
-    sub.add_argument("--case", help="the case to start from (default: the first)")
+    _case_arguments(sub)
     instead = sub.add_mutually_exclusive_group()
     instead.add_argument("--binary", type=Path, metavar="FILE", help="a QCOM CL binary instead of a kernel")
     instead.add_argument("--text", type=Path, metavar="FILE", help="assembly text, as Mesa writes it")
@@ -102,23 +113,26 @@ def _lint_arguments(sub: argparse.ArgumentParser) -> None:
 
 def _device_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--device", default=DEFAULT_DEVICE, metavar="NAME", help="see 'qcom devices'")
-    sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
+    _hazards_argument(sub)
     sub.add_argument("--races", action="store_true", help="as --qcom-races of pytest")
+
+
+def _hazards_argument(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
 
 
 def _run_arguments(sub: argparse.ArgumentParser) -> None:
     _kernel_arguments(sub)
     _device_arguments(sub)
-    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
-    sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
+    _seed_argument(sub)
+    _rounds_argument(sub)
 
 
 def _compose_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("composition", metavar="NAME", help="a sequence of launches: strassen")
-    sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
-    sub.add_argument("--case", help="the case to start from (default: the first)")
+    _case_arguments(sub)
     _device_arguments(sub)
-    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
+    _seed_argument(sub)
 
 
 def _exec_arguments(sub: argparse.ArgumentParser) -> None:
@@ -138,17 +152,17 @@ def _dsp_arguments(sub: argparse.ArgumentParser) -> None:
     from pytest_qcom.dsp import commands
 
     commands.add_arguments(sub)
-    sub.add_argument("--seed", type=natural, default=0, help="run: of the random inputs")
-    sub.add_argument("--rounds", type=positive, default=1, help="run: launches that are timed")
+    _seed_argument(sub)
+    _rounds_argument(sub)
 
 
 def _split_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("devices", nargs="+", metavar="DEVICE", help="two or more, see 'qcom devices'")
     for side in "mnk":
         sub.add_argument(f"--{side}", type=positive, default=1024, help="of the product: C is (m, n)")
-    sub.add_argument("--hazards", choices=HAZARD_MODES, default="strict", help="as --qcom-hazards of pytest")
-    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
-    sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
+    _hazards_argument(sub)
+    _seed_argument(sub)
+    _rounds_argument(sub)
 
 
 def _asm_arguments(sub: argparse.ArgumentParser) -> None:
