@@ -25,6 +25,7 @@ from pytest_qcom.errors import KernelError, QcomError
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.families import gemm_4x8_fp32_rotate
 from pytest_qcom.kernels.families.gemm_4x8_fp32_rotate import Options
+from pytest_qcom.kernels.kernel import Build
 
 THREADS = 64
 """Fibers of a workgroup, so that the rows of a part are a multiple of 8."""
@@ -178,11 +179,13 @@ def _split(
             )
         rows = (stop - first) // len(devices)
         options = Options(rows, b.shape[1], a.shape[1], threads=THREADS, image_store=False)
-        gemm_4x8_fp32_rotate.build(options)  # what is wrong with the shape is said before anything runs
+        build = gemm_4x8_fp32_rotate.build(
+            options
+        )  # what is wrong with the shape is said before anything runs
         start = _Start(len(devices))
         with ThreadPoolExecutor(len(devices)) as pool:
             jobs = [
-                pool.submit(_part, device, options, first + number * rows, a, b, rounds, start)
+                pool.submit(_part, device, options, build, first + number * rows, a, b, rounds, start)
                 for number, device in enumerate(devices)
             ]
         for device, job in zip(devices, jobs, strict=True):
@@ -226,13 +229,13 @@ class _Start:
 def _part(
     device: Device,
     options: Options,
+    build: Build,
     first: int,
     a: NDArray[np.float16],
     b: NDArray[np.float16],
     rounds: int,
     start: _Start,
 ) -> Part:
-    build = gemm_4x8_fp32_rotate.build(options)
     name = gemm_4x8_fp32_rotate.NAME
     try:
         images = single.images(options, a[first : first + options.m], b)

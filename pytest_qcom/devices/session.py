@@ -32,7 +32,7 @@ _process_node: Node | None = None
 
 @contextlib.contextmanager
 def opened(entry: Entry, hazards: str) -> Iterator[Device]:
-    """The device ``entry``, until the context ends.
+    """The device ``entry``, as :meth:`~pytest_qcom.devices.registry.Entry.open` has found it there.
 
     Raises:
         DeviceUnavailable: it does not open.
@@ -43,13 +43,11 @@ def opened(entry: Entry, hazards: str) -> Iterator[Device]:
         with virtual.opened(entry.name, entry.chip, hazards) as device:
             yield device
     elif entry.kind == "ssh":
-        entry.require()
         from pytest_qcom.devices import remote
 
         with remote.opened(entry.name, entry.device, hazards, remote.over_ssh(entry)) as far:
             yield far
     else:
-        entry.require()
         from pytest_qcom.devices import local
 
         with local.opened(entry.name, entry.chip) as device:
