@@ -13,9 +13,10 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from numbers import Integral
+from typing import Any, NoReturn
 
 from pytest_qcom.errors import EnvelopeError
 
@@ -40,6 +41,8 @@ _IMAGE_ALIGN = 128  # an instruction cache line: 16 instructions
 _FILE_FLAG = 1 << 31  # in fregs: merged registers; in hregs: separate files
 _FOOTPRINT_FIELD = 63  # vec4, 6-bit fields of SP_CS_CNTL_0
 _REGISTERS = 48  # vec4 that exist: r0 to r47, hr0 to hr47
+
+_NUMBERS = ("fregs", "hregs", "samplers", "branchstack", "private_bytes", "shared_bytes", "entry")
 
 CONSTANT_AREA = 2048
 """Bytes of the constant file that arguments and literals may use; descriptors follow (``ops_qcom.py``)."""
@@ -142,7 +145,8 @@ def parse(data: bytes, name: str | None = None) -> Envelope:
 
 def _problems(envelope: Envelope) -> list[tuple[str, str]]:
     """What no binary can hold, as (field, message) pairs."""
-    found = []
+    if found := list(_mistyped(envelope)):
+        return found
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", envelope.name, re.ASCII):
         found.append(("name", "the name is no C identifier; give the kernel function's name"))
     if not envelope.image or len(envelope.image) % _INSTRUCTION_BYTES:
@@ -158,6 +162,42 @@ def _problems(envelope: Envelope) -> list[tuple[str, str]]:
         if not 0 <= count < 1 << (31 if what == "branchstack" else 32):
             found.append((what, f"{what} is {count}; give a 32-bit count"))
     return found + _argument_problems(envelope.arguments) + _constant_problems(envelope.constants)
+
+
+def _mistyped(envelope: Envelope) -> Iterator[tuple[str, str]]:
+    """Values of another type than their field's, as :func:`_problems` gives them."""
+    for what, types, wanted in (
+        ("name", str, "text"),
+        ("image", bytes, "bytes"),
+        ("arguments", tuple, "a tuple of Argument"),
+        ("constants", tuple, "a tuple of Constant"),
+        ("merged", (bool, type(None)), "True, False or None"),
+        ("template", bytes, "bytes"),
+    ):
+        if not isinstance(value := getattr(envelope, what), types):
+            yield what, f"{what} is {value!r}; give {wanted}"
+            return  # each of what follows reads these
+    yield from _no_numbers(envelope, "", _NUMBERS)
+    for part, record, numbers in (
+        ("arguments", Argument, ("offset",)),
+        ("constants", Constant, ("offset", "value", "size")),
+    ):
+        for index, each in enumerate(getattr(envelope, part)):
+            if not isinstance(each, record):
+                yield part, f"{part}[{index}] is {each!r}; give {record.__name__}"
+                continue
+            for _, problem in _no_numbers(each, f"{part}[{index}].", numbers):
+                yield part, problem
+            kind = getattr(each, "kind", ArgumentKind.BUFFER)
+            if not isinstance(kind, ArgumentKind):
+                yield part, f"{part}[{index}].kind is {kind!r}; give an ArgumentKind"
+
+
+def _no_numbers(record: Any, prefix: str, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        value = getattr(record, name)
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            yield name, f"{prefix}{name} is {value!r}; give a whole number"
 
 
 def _argument_problems(arguments: tuple[Argument, ...]) -> list[tuple[str, str]]:

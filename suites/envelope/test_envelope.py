@@ -242,6 +242,19 @@ def test_wrong_name_is_explained() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"name": 3}, "name is 3; give text"),
+        ({"image": "x"}, "image is 'x'; give bytes"),
+        ({"fregs": "x"}, "fregs is 'x'; give a whole number"),
+        ({"hregs": 2.0}, "hregs is 2.0; give a whole number"),
+        ({"samplers": True}, "samplers is True; give a whole number"),
+        ({"merged": 1}, "merged is 1; give True, False or None"),
+        ({"arguments": None}, "arguments is None; give a tuple of Argument"),
+        ({"arguments": (3,)}, "arguments[0] is 3; give Argument"),
+        ({"arguments": (Argument(0),)}, "arguments[0].kind is 0; give an ArgumentKind"),  # type: ignore[arg-type]
+        (
+            {"constants": (Constant(0, 1), Constant(4, 1.5))},  # type: ignore[arg-type]
+            "constants[1].value is 1.5; give a whole number",
+        ),
         ({"name": "4x4"}, "the name is no C identifier; give the kernel function's name"),
         ({"image": b""}, "0 bytes of shader; give whole 8-byte instructions"),
         ({"image": bytes(12)}, "12 bytes of shader; give whole 8-byte instructions"),
