@@ -105,6 +105,17 @@ class Entry:
                         device=self.name,
                     )
 
+    def state(self) -> str:
+        """What is known of it without opening it.
+
+        A device behind ssh is not asked: it may take half a minute to find out that it does not answer.
+        """
+        try:
+            self.require()
+        except DeviceUnavailable as error:
+            return str(error)
+        return f"configured at {self.host}, not tried" if self.kind == "ssh" else "available"
+
     def install(self, hazards: str) -> contextlib.AbstractContextManager[None]:
         """While entered, tinygrad's ``QCOM`` device in this process is this one (and ``DEV`` names it).
 
@@ -147,15 +158,20 @@ def known(project: Path) -> dict[str, Entry]:
         DeviceUnavailable: a malformed file.
     """
     entries = {entry.name: entry for entry in BUILT_IN}
-    for path in (_user_file(), project / PROJECT_FILE):
-        if path.is_file():
+    for path in (*_user_files(), project / PROJECT_FILE):
+        if os.path.lexists(path):  # a folder of this name, or a link to nothing, is told and not passed over
             entries.update(_read(path))
     return entries
 
 
-def _user_file() -> Path:
-    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(config) / USER_FILE
+def _user_files() -> tuple[Path, ...]:
+    """Where the user's own devices may stand: nowhere for one without a home."""
+    if config := os.environ.get("XDG_CONFIG_HOME"):
+        return (Path(config) / USER_FILE,)
+    try:
+        return (Path.home() / ".config" / USER_FILE,)
+    except RuntimeError:
+        return ()
 
 
 def find(name: str, project: Path) -> Entry:
