@@ -72,7 +72,7 @@ def read(path: Path) -> list[Row]:
     """The rows of a table of measurements.
 
     Raises:
-        BaselineError: not readable, or columns are missing.
+        BaselineError: not readable, columns are missing, or there are no rows.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -86,6 +86,8 @@ def read(path: Path) -> list[Row]:
         raise BaselineError(
             f"measurements {path}: no column {', '.join(missing)}; the columns are {', '.join(COLUMNS)}"
         )
+    if not rows:
+        raise BaselineError(f"measurements {path}: nothing below its header; give a row for each figure")
     return rows
 
 
@@ -117,9 +119,10 @@ def convert(path: Path, machine: Machine, match: Match) -> Imported:
             raise _wrong(path, row, f"is about {key}, as an earlier one")
         entries[key] = _entry(path, row, key, work, machine)
     if not entries:
-        reasons = "".join(f" (row {row}: {reason})" for row, reason in list(left_out.items())[:1])
+        first, reason = next(iter(left_out.items()))
         raise BaselineError(
-            f"measurements {path}: no usable row{reasons}; the stored floors stay as they are", path=str(path)
+            f"measurements {path}: no usable row (row {first}: {reason}); the stored floors stay as they are",
+            path=str(path),
         )
     return Imported(entries, left_out)
 

@@ -161,7 +161,7 @@ def read(path: Path) -> list[Mapping[str, str]]:
     """The rows of a file.
 
     Raises:
-        BaselineError: not readable, or columns are missing.
+        BaselineError: not readable, columns are missing, or there are no rows.
     """
     return list(measurements.read(path))
 

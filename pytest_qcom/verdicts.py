@@ -83,7 +83,7 @@ def read(path: Path) -> list[dict[str, str]]:
     """The rows of a table.
 
     Raises:
-        KernelError: no readable file, a column that is missing, an unknown verdict.
+        KernelError: no readable file, a column that is missing, no rows, an unknown verdict.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -95,6 +95,8 @@ def read(path: Path) -> list[dict[str, str]]:
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise KernelError(f"table {path} lacks the column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
+    if not rows:
+        raise KernelError(f"table {path}: nothing below its header; give a row for each verdict")
     return rows
 
 

@@ -45,7 +45,11 @@ def test_confusion_agreement_and_alarms() -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "not readable"), ("id,family,config\n1,a,b\n", "lacks the column 'verdict'")],
+    [
+        (None, "not readable"),
+        ("id,family,config\n1,a,b\n", "lacks the column 'verdict'"),
+        (",".join(verdicts.COLUMNS) + "\n", "nothing below its header; give a row for each verdict"),
+    ],
 )
 def test_tables_that_are_none(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "table.csv"

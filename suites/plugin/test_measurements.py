@@ -130,11 +130,17 @@ def bring(rows: Path, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rows", "reason"),
-    [((), ""), (("p1,other,,64,64,64,64,0,ms,5,5,probe,none",), " (row p1: unit 'ms' is no rate)")],
+    ("rows", "problem"),
+    [
+        ((), "nothing below its header; give a row for each figure"),
+        (
+            ("p1,other,,64,64,64,64,0,ms,5,5,probe,none",),
+            "no usable row (row p1: unit 'ms' is no rate); the stored floors stay as they are",
+        ),
+    ],
 )
 def test_table_without_a_usable_row_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: tuple[str, ...], reason: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: tuple[str, ...], problem: str
 ) -> None:
     assert bring(table(tmp_path / "rows.csv", USABLE.format(low=5))) == 0
     stored = tmp_path / "tc3" / measurements.FILE
@@ -142,8 +148,7 @@ def test_table_without_a_usable_row_changes_nothing(
     capsys.readouterr()
     path = table(tmp_path / "empty.csv", *rows)
     assert bring(path) == cli.BAD_INPUT
-    words = f"qcom: measurements {path}: no usable row{reason}; the stored floors stay as they are\n"
-    assert capsys.readouterr().err == words
+    assert capsys.readouterr().err == f"qcom: measurements {path}: {problem}\n"
     assert stored.read_bytes() == before
 
 
@@ -176,6 +181,14 @@ def test_table_without_its_columns(tmp_path: Path) -> None:
     path.write_text("id,family\np1,other\n")
     with pytest.raises(BaselineError, match="no column config, m, n, k, "):
         measurements.read(path)
+
+
+def test_table_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No figure agrees with the model: that is no success."""
+    path = table(tmp_path / "rows.csv")
+    assert cli.main(["verify-timing", str(path)]) == cli.BAD_INPUT
+    words = "nothing below its header; give a row for each figure"
+    assert capsys.readouterr().err == f"qcom: measurements {path}: {words}\n"
 
 
 def test_stored_floors_of_hardware_are_published_or_measured_there() -> None:
