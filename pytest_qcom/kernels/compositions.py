@@ -6,14 +6,13 @@ may do the last sums themselves. :mod:`strassen_plan` makes the launches, :mod:`
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_qcom.errors import KernelError
+from pytest_qcom.errors import KernelError, closest
 from pytest_qcom.kernels import strassen_bound
 from pytest_qcom.kernels.composition import Composition
 from pytest_qcom.kernels.kernel import Arrays, Case
@@ -151,5 +150,4 @@ def find(name: str) -> Composition:
     """
     if name in COMPOSITIONS:
         return COMPOSITIONS[name]
-    near = difflib.get_close_matches(name, COMPOSITIONS, 3) or list(COMPOSITIONS)
-    raise KernelError(f"no composition is called {name!r}; did you mean {', '.join(near)}?")
+    raise KernelError(f"no composition is called {name!r}; {closest(name, COMPOSITIONS)}")

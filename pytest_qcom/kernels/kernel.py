@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import typing
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom import envelope
-from pytest_qcom.errors import KernelError
+from pytest_qcom.errors import KernelError, closest
 from pytest_qcom.isa.program import Program
 
 BUILDS_KEPT = 32
@@ -147,9 +146,10 @@ class Declared:
         for key, value in self.reads(given).items():
             name = key.replace("-", "_")
             if name not in types:
-                near = difflib.get_close_matches(name, types, 3) or list(types)
-                known = ", ".join(option.replace("_", "-") for option in near)
-                raise KernelError(f"kernel {self.name} has no option {key!r}; did you mean {known}?")
+                known = (option.replace("_", "-") for option in types)
+                raise KernelError(
+                    f"kernel {self.name} has no option {key!r}; {closest(name.replace('_', '-'), known)}"
+                )
             values[name] = _value(self.name, key, value, types[name])
         return self.options(**values)
 

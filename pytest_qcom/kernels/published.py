@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pytest_qcom.errors import KernelError
+from pytest_qcom.errors import KernelError, closest
 from pytest_qcom.kernels.kernel import Kernel
 from pytest_qcom.kernels.notes import words
 from pytest_qcom.kernels.registry import KERNELS
@@ -26,8 +25,7 @@ def kernels(family: str) -> tuple[Kernel, ...]:
     found = [kernel for kernel in KERNELS.values() if family in (kernel.family, kernel.name)]
     if not found:
         known = sorted({kernel.family or kernel.name for kernel in KERNELS.values()})
-        near = difflib.get_close_matches(family, known, 3) or known
-        raise KernelError(f"no declared kernel is of family {family!r}; there are {', '.join(near)}")
+        raise KernelError(f"no declared kernel is of family {family!r}; {closest(family, known)}")
     return tuple(kernel for kernel in found if kernel.family == family) or tuple(found)
 
 

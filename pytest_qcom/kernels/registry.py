@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
-from pytest_qcom.errors import KernelError
+from pytest_qcom.errors import KernelError, closest
 from pytest_qcom.kernels.families import (
     alu_peak,
     gemm_4x4_fp16,
@@ -122,6 +121,4 @@ def find(name: str) -> Kernel:
     """
     if name in KERNELS:
         return KERNELS[name]
-    near = difflib.get_close_matches(name, KERNELS, 3)
-    hint = f"did you mean {', '.join(near)}?" if near else f"'qcom list' shows the {len(KERNELS)} there are"
-    raise KernelError(f"no kernel is called {name!r}; {hint}")
+    raise KernelError(f"no kernel is called {name!r}; {closest(name, KERNELS)} ('qcom list' shows them)")
