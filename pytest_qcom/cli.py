@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_qcom.arguments import natural, positive
 from pytest_qcom.devices import registry
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words != rest:
         commands.error(f"unrecognized arguments: {' '.join(rest)}")
     if words:  # behind an option; argparse takes positional arguments in one piece only
-        options.options += words
+        options.options = [*options.options, *words]
     try:
         facts, lines, code = options.command(options)
     except QcomError as error:
@@ -68,9 +68,16 @@ def _print(text: str, code: int) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="qcom", description="Kernels and programs for the Adreno 630.")
+    top = _Parser(prog="qcom", description="Kernels and programs for the Adreno 630.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, command, text, add in COMMANDS:
         sub = commands.add_parser(name, help=text, description=text)
@@ -86,7 +93,9 @@ def _kernel_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def _case_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("options", nargs="*", metavar="OPTION=VALUE", help="changes an option of the case")
+    sub.add_argument(
+        "options", nargs="*", default=(), metavar="OPTION=VALUE", help="changes an option of the case"
+    )
     sub.add_argument("--case", help="the case to start from (default: the first)")
 
 
@@ -347,14 +356,12 @@ def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
 def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """Runs a sequence of launches on random inputs and checks its output."""
     from pytest_qcom import composed, targets
-    from pytest_qcom.kernels import compositions
 
-    composition = compositions.find(options.composition)
-    given = dict(targets.assignments(options.options))
-    chosen = composition.configure(given, options.case or composition.cases[0].name)
+    target = targets.composed(options.composition, options.case, options.options)
+    _ = target.options  # a wrong one is an error before a device is opened
     entry = registry.find(options.device, Path.cwd())
     with racing(options, entry), entry.open(options.hazards) as device:
-        facts = composed.facts(device, composition, chosen, options.seed)
+        facts = composed.facts(device, target, options.seed)
     facts["repeat"] += _where(options)
     lines = [f"{name}: {value}" for name, value in facts.items()]
     return facts, lines, 0 if facts["ok"] else FAILED

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from pytest_qcom.devices.device import Device, Tensor
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.composition import Composition, HostStep, Memory, Plan, Step
 from pytest_qcom.kernels.kernel import Arrays
+
+if TYPE_CHECKING:
+    from pytest_qcom.targets import Composed
 
 
 @dataclass(slots=True)
@@ -185,12 +188,13 @@ def _tensor(device: Device, memory: Memory, inputs: Arrays) -> Tensor:
     return device.upload(inputs[memory.name].reshape(memory.shape))
 
 
-def facts(device: Device, composition: Composition, options: Any, seed: int) -> dict[str, Any]:
+def facts(device: Device, target: Composed, seed: int) -> dict[str, Any]:
     """Runs a composition on random inputs; what came of it, for the command line.
 
     Raises:
         KernelError, LaunchError, GpuFault, GpuHang, HazardError: it could not run.
     """
+    composition, options = target.kernel, target.options
     run = prepare(device, composition, options, np.random.default_rng(seed))
     seconds = run.launch()
     return {

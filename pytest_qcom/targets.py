@@ -9,9 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from pytest_qcom import baselines
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import registry
+from pytest_qcom.kernels import compositions, registry
 from pytest_qcom.kernels.composition import Composition
-from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.kernel import Build, Declared, Kernel
 from pytest_qcom.kernels.notes import words
 
@@ -80,7 +79,7 @@ def read(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Target | 
     case = changed.pop("case", None)
     if case is not None and not isinstance(case, str):
         raise KernelError(f"marker qcom_kernel of {arguments[0]}: case {case!r} is no text; {usage}")
-    kernel = COMPOSITIONS.get(arguments[0]) or registry.find(arguments[0])
+    kernel = compositions.COMPOSITIONS.get(arguments[0]) or registry.find(arguments[0])
     names = [kernel.case(case).name] if case is not None else [each.name for each in kernel.cases]
     targets: list[Target | Composed]
     if isinstance(kernel, Composition):
@@ -132,11 +131,25 @@ def assignments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name.replace("-", "_"), value if separator else "true"
 
 
-def named(kernel: str, case: str | None, words: Sequence[str]) -> Target:
+def named(kernel: str, case: str | None, words: Iterable[str]) -> Target:
     """From a command line: ``KERNEL option=value … --case CASE``; the first case when none is named.
 
     Raises:
         KernelError: what is wrong with it.
     """
     found = registry.find(kernel)
-    return Target(found, found.case(case).name if case else found.cases[0].name, dict(assignments(words)))
+    return Target(found, _case(found, case), dict(assignments(words)))
+
+
+def composed(composition: str, case: str | None, words: Iterable[str]) -> Composed:
+    """The same of a composition.
+
+    Raises:
+        KernelError: what is wrong with it.
+    """
+    found = compositions.find(composition)
+    return Composed(found, _case(found, case), dict(assignments(words)))
+
+
+def _case(found: Declared, case: str | None) -> str:
+    return found.cases[0].name if case is None else found.case(case).name

@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "measurements": {"baselines"},
     "targets": {"baselines", "kernels"},
     "conformance": {"devices", "kernels", "targets"},
-    "composed": {"conformance", "devices", "kernels"},
+    "composed": {"conformance", "devices", "kernels", "targets"},
     "split": {"devices", "kernels"},
     "catalogue": {"analysis", "baselines", "isa", "kernels", "targets"},
     "timings": {"analysis", "kernels", "measurements"},

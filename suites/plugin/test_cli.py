@@ -131,6 +131,7 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
     [
         (["run", "gemm"], "qcom: no kernel is called 'gemm'; did you mean gemm_"),
         (["run", "alu_peak", "--case", "x"], "qcom: kernel alu_peak has no case 'x'; it has compiler"),
+        (["compose", "strassen", "--case", ""], "qcom: kernel strassen has no case ''; it has one, "),
         (["run", "alu_peak", "loop=3"], "qcom: kernel alu_peak has no option 'loop'; did you"),
         (
             ["run", "alu_peak", "loops=many"],
@@ -159,6 +160,22 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(refusal: Callable[..., str], arguments: list[str], words: str) -> None:
     assert refusal(*arguments).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run"], "qcom run: the following arguments are required: KERNEL; see qcom run --help\n"),
+        (["run", *SMALL, "--fast"], "qcom: unrecognized arguments: --fast; see qcom --help\n"),
+        (["split"], "qcom split: the following arguments are required: DEVICE; see qcom split --help\n"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    assert capsys.readouterr().err == line
 
 
 @pytest.mark.parametrize("rounds", ["0", "-3", "many"])
