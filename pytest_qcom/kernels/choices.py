@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytest_qcom.errors import KernelError
@@ -15,6 +15,8 @@ NO_DELAY = -1
 """A delay of no slot at all; delay d is ``(rptd)nop``."""
 LONGEST_DELAY = 7
 """What the three bits of a repeat hold."""
+MOST_STEPS = 4096
+"""K steps of the longest K: an image of B has no more than four times as many rows."""
 
 
 def word(option: str) -> str:
@@ -54,6 +56,37 @@ def check_delays(name: str, options: Any, names: Sequence[str]) -> None:
             raise KernelError(
                 f"{name}: {word(option)} is {getattr(options, option)}; give -1 (none) to {LONGEST_DELAY}"
             )
+
+
+def check_range(name: str, options: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Numbers between a smallest and a largest one.
+
+    Raises:
+        KernelError: one that is not.
+    """
+    for option, (least, most) in ranges.items():
+        value = getattr(options, option)
+        if not least <= value <= most:
+            raise KernelError(f"{name}: {word(option)} is {value}; give {least} to {most}")
+
+
+def wrong_unroll(steps: int, option: str = "k-unroll") -> str:
+    """What is wrong with that many K steps in a loop body; fewer K steps than that need no loop."""
+    if steps < 1:
+        return f"{option} is {steps}; give 1 or more"
+    if steps > MOST_STEPS:
+        return f"{option} is {steps}; no K has more than {MOST_STEPS} steps, give fewer"
+    return ""
+
+
+def check_unroll(name: str, steps: int, option: str = "k-unroll") -> None:
+    """K steps of a loop body that can be.
+
+    Raises:
+        KernelError: none, or more than any K has.
+    """
+    if problem := wrong_unroll(steps, option):
+        raise KernelError(f"{name}: {problem}")
 
 
 @contextlib.contextmanager

@@ -1,15 +1,15 @@
-"""The options of the published 4-row FP16 GEMMs, by the names of the notes, and which go together."""
+"""The options of the published 4-row FP16 GEMMs, by the names of the notes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels.choices import check_delays, exclude, require, word
-from pytest_qcom.kernels.gemm import check_shape
 
 ROWS = 4
-_GROUPED = (
+GROUPED = (
     "separate_b_coords",
     "high_b_coords",
     "persistent_b_coords",
@@ -17,39 +17,32 @@ _GROUPED = (
     "b_kk_pipeline",
     "isolated",
 )
-_LOOPS = (
-    "serial_b_cols",
-    "single_cols_all",
-    "stream_b",
-    "b_kk_pipeline",
-    "interleave_second_pair",
-    "pipeline",
-    "isolated",
-    "preserve_coords",
-    "preload_b",
-)
-_TEXELS = (
-    "isolated",
-    "high_inputs",
-    "high_a_only",
-    "preload_b",
-    "pipeline",
-    "b_kk_pipeline",
-    "preserve_coords",
-)
-STORES = (
-    "donor_store",
-    "native_store",
-    "donor2_store",
-    "donor4_store",
-    "safe_store",
-    "linear_store",
-    "image_store",
-    "thread_store",
-    "hybrid_store",
-    "no_store",
-)
-PROBES = ("no_store", "store_constant", "post_constant", "skip_a_loads", "skip_b_loads", "alu_reps")
+"""Options that give each sample of B of a load a pair."""
+
+_OTHER_NAMES = {
+    "repeat_first_store": "repeat_first",
+    "repeat_each_store": "repeat_each",
+    "repair_row1_store": "repair_row1",
+}
+"""What the notes' scripts call an option."""
+
+
+def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by other names: those of the scripts; ``partial``; C's stride as the shift that made it."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name == "partial" and str(value).lower() in ("true", "false"):
+            found["direct"] = str(value).lower() == "false"
+        elif name == "store_row_shift" and str(value).isdecimal() and int(value) <= _LARGEST_SHIFT:
+            found["stride"] = 1 << int(value)
+        else:
+            found[_OTHER_NAMES.get(name, key)] = value
+    return found
+
+
+_LARGEST_SHIFT = 16
+"""Of the row in an address: 4 elements a texel of the widest image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,8 @@ class Published:
             source.
         pipeline: two K steps a loop, the next A and columns 0 and 1 sampled among the products of this one.
         quad_a: one fiber of four samples A.
-        alu_order: nesting of the MADs. alu_reps: how often each is done; more than once is a probe.
+        alu_order: nesting of the MADs; ``auto`` is the one that the notes found fastest. alu_reps: how often
+            each is done; more than once is a probe.
         first_sync_only: only the first MAD of the loop body waits. row_sync: the first of each row does.
         donor_store, donor2_store, donor4_store: the vendor compiler's store code, of one, two and four
             columns.
@@ -99,11 +93,20 @@ class Published:
             declared.
         safe_store, linear_store, image_store, thread_store: see ``published_stores``; hybrid_store: columns
             from 2 on as safe. What has none of them stores by hand.
-        high_store: the image store works in r28 and r29.
+        high_store: the image store works in r28 and r29. output_float: its image is of floats.
+        stride: elements from one row of C to the next, a multiple of 4; 0 is n.
+        store_row_base: C begins so many rows further down.
+        selected_cols: columns that are stored, such as ``0,2``; nothing is all. first_cols_only: of each two
+            columns only number first_cols_offset is multiplied and stored.
+        repeat_first, repeat_each: the store of row 0 of the first column, or of each row, is issued twice.
+        repair_row1: row 1 is staged and stored once more behind the others.
+        store_gap: 8, an idle slot between the columns' stores, or 16, a wait; 0 is none.
         store_shlg_offsets, store_scalar_offsets, store_or_offsets: other ways to the same offsets.
         save_output_coords: row and column are kept in a copy for the store.
         no_store: the products are dropped. store_constant: 1024 is stored and nothing multiplied.
-        post_constant: 1024 is stored in place of the products. All three are probes.
+        post_constant: 1024 is stored in place of the products. copy_b_probe: the first row of B of the first
+            K step, which is the only one, is. All four are probes.
+        vector_init: accumulators are zeroed by a repeated move of the first lane of each.
         skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
         fregs_override, hregs_override: vec4 declared; 0 is what the notes declare.
     """
@@ -168,10 +171,22 @@ class Published:
     store_shlg_offsets: bool = False
     store_scalar_offsets: bool = False
     store_or_offsets: bool = False
+    output_float: bool = False
+    stride: int = 0
+    store_row_base: int = 0
+    selected_cols: str = ""
+    first_cols_only: bool = False
+    first_cols_offset: int = 0
+    repeat_first: bool = False
+    repeat_each: bool = False
+    repair_row1: bool = False
+    store_gap: int = 0
     save_output_coords: bool = False
     no_store: bool = False
     store_constant: bool = False
     post_constant: bool = False
+    copy_b_probe: bool = False
+    vector_init: bool = False
     skip_a_loads: bool = False
     skip_b_loads: bool = False
     fregs_override: int = 0
@@ -180,6 +195,8 @@ class Published:
     @property
     def steps(self) -> int:
         """K steps that a fiber does."""
+        if self.copy_b_probe:
+            return 1
         if self.dynamic_split_k > 1:
             return self.k // 4 // self.dynamic_split_k
         return self.k_count or self.k // 4 - self.k_start
@@ -187,106 +204,41 @@ class Published:
     @property
     def unroll(self) -> int:
         """K steps of the loop body; the pipeline has two of its own."""
+        if self.copy_b_probe:
+            return 1
         return 2 * self.k_unroll if self.pipeline else self.k_unroll
+
+    @property
+    def order(self) -> str:
+        """The nesting of the MADs."""
+        if self.alu_order != "auto":
+            return self.alu_order
+        return "kk_col_row" if self.interleave_second_pair else "row_col_kk"
+
+    @property
+    def multiplied(self) -> tuple[int, ...]:
+        """Columns that are multiplied."""
+        every = range(self.ncols)
+        return tuple(col for col in every if not self.first_cols_only or col % 2 == self.first_cols_offset)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Columns that are stored.
+
+        Raises:
+            KernelError: ``selected_cols`` is no list of columns.
+        """
+        if not self.selected_cols:
+            return self.multiplied
+        words = self.selected_cols.split(",")
+        if not all(item.isdecimal() and int(item) < self.ncols for item in words):
+            raise KernelError(
+                f"selected-cols is {self.selected_cols!r}; give columns below {self.ncols}, such as 0,2"
+            )
+        chosen = set(map(int, words))
+        return tuple(col for col in self.multiplied if col in chosen)
 
     @property
     def grouped(self) -> bool:
         """Whether each sample of B of a load has a pair."""
-        return self.preload_b_safe_coords or any(getattr(self, option) for option in _GROUPED)
-
-
-def check(name: str, options: Published) -> None:
-    """That the options make a kernel.
-
-    Raises:
-        KernelError: they do not; one line with what to change.
-    """
-    check_shape(name, options)
-    _check_numbers(name, options)
-    for group in (_LOOPS, _TEXELS, (*_GROUPED, "preload_b_safe_coords"), STORES):
-        exclude(name, options, group)
-    exclude(name, options, ("store_constant", "post_constant", "no_store"))
-    for other in ("stable_bx", "quad_a", "persistent_coords"):
-        exclude(name, options, ("dynamic_split_k", other))
-    exclude(name, options, ("preserve_coords", "inc_coords"))
-    for grouped in (*_GROUPED, "preload_b_safe_coords"):
-        exclude(name, options, (grouped, "interleave_second_pair"))
-    exclude(name, options, ("dynamic_split_k", "k_start"))
-    exclude(name, options, ("dynamic_split_k", "k_count"))
-    exclude(name, options, ("safe_b_y", "sync_b_y", *_GROUPED, "preload_b_safe_coords"))
-    for option, needed in (
-        ("low_a_coords", "stable_ay"),
-        ("preload_b_safe_coords", "preload_b"),
-        ("reuse_separate_b_y", "separate_b_coords"),
-        ("stream_b_no_sync", "stream_b"),
-        ("high_store", "image_store"),
-        ("persistent_coords", "stable_ay"),
-        ("persistent_coords", "inc_coords"),
-    ):
-        require(name, options, option, needed)
-    _check_columns(name, options)
-
-
-def _check_numbers(name: str, options: Published) -> None:
-    for option in ("k_unroll", "alu_reps"):
-        if getattr(options, option) < 1:
-            raise KernelError(f"{name}: {word(option)} is {getattr(options, option)}; give 1 or more")
-    if not 1 <= options.ncols <= ROWS:
-        raise KernelError(f"{name}: ncols is {options.ncols}; give 1 to 4")
-    check_delays(name, options, ("coord_delay", "stable_settle_delay"))
-    whole, parts = options.k // 4, options.dynamic_split_k
-    if (
-        parts < 0
-        or parts & (parts - 1)
-        or whole % max(parts, 1)
-        or (parts > 1 and options.m & (options.m - 1))
-    ):
-        raise KernelError(
-            f"{name}: dynamic-split-k is {parts} for m {options.m} and {whole} K steps; give a power of 2 "
-            "that divides them, and an m that is one"
-        )
-    if options.k_start < 0 or options.steps < 1 or options.k_start + options.steps > whole:
-        raise KernelError(
-            f"{name}: K steps {options.k_start} to {options.k_start + options.steps} of {whole}; give "
-            "k-start and k-count within them"
-        )
-    if options.steps % options.unroll:
-        raise KernelError(
-            f"{name}: {options.steps} K steps do not divide by k-unroll {options.unroll}; the published "
-            "kernels have no remainder"
-        )
-    if not 0 <= options.acc_hr <= 48 - ROWS * options.ncols:
-        raise KernelError(f"{name}: acc-hr is {options.acc_hr}; the accumulators end beyond hr47")
-
-
-def _check_columns(name: str, options: Published) -> None:
-    """What goes with some numbers of columns."""
-    four = ("stream_b", "interleave_second_pair", "b_kk_pipeline", "pipeline", "single_cols_all")
-    for option, counts in (
-        ("stable_bx", (4,)),
-        ("persistent_b_x", (2,)),
-        ("native_store", (1, 4)),
-        ("donor4_store", (4,)),
-        ("donor2_store", (2, 4)),
-        ("hybrid_store", (3, 4)),
-        *((option, (4,)) for option in four),
-    ):
-        if getattr(options, option) and options.ncols not in counts:
-            known = " or ".join(map(str, counts))
-            raise KernelError(f"{name}: {word(option)} is about {known} columns; there are {options.ncols}")
-    if options.persistent_coords and options.ncols > 2 and not (options.stable_bx or options.grouped):
-        raise KernelError(f"{name}: persistent-coords needs stable-bx too")
-    if not options.direct and (options.ncols > 2 or any(getattr(options, loop) for loop in _LOOPS)):
-        raise KernelError(
-            f"{name}: four accumulators an output are for 1 or 2 columns in plain order; give direct"
-        )
-    if options.alu_reps > 1 and not (options.no_store or options.post_constant):
-        raise KernelError(f"{name}: alu-reps beyond 1 is a probe; give no-store too")
-    if options.interleave_second_pair and options.alu_order != "kk_col_row":
-        raise KernelError(f"{name}: interleave-second-pair goes with alu-order=kk_col_row; give that")
-    if options.isolated and (options.stable_ay or options.low_a_coords or options.save_output_coords):
-        raise KernelError(f"{name}: isolated has registers of its own; leave those of coordinates out")
-    if options.pipeline and (options.stable_ay or options.stable_bx or options.inc_coords):
-        raise KernelError(
-            f"{name}: pipeline has coordinates of its own; leave stable-ay, -bx and inc-coords out"
-        )
+        return self.preload_b_safe_coords or any(getattr(self, option) for option in GROUPED)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass, replace
+
 from pytest_qcom.kernels.choices import extended
 from pytest_qcom.kernels.four_rows import ROWS, Published
 from pytest_qcom.kernels.noted import Aimed, AimLater, Drain, Grouped, Noted
-from pytest_qcom.kernels.schedule import ALL_K, Load, Multiply, Phase, Phases, Step
+from pytest_qcom.kernels.schedule import ALL_K, Load, Multiply, Phase, Phases, Schedule, Step
+from pytest_qcom.kernels.writer import Writer
 
 _ALL = tuple(range(ROWS))
 _SINGLE_ORDER = (0, 2, 1, 3)  # of single-cols-all
@@ -50,6 +54,10 @@ def coordinates(options: Published) -> Noted:
 def phases(options: Published, step: Step) -> Phases:
     """A K step."""
     found = _pipelined(step) if options.pipeline else _ordered(options)
+    if options.first_cols_only:
+        found = tuple(part for phase in found for part in _of_columns(phase, options.multiplied))
+    if options.copy_b_probe:
+        found = tuple(part for phase in found for part in _copied(phase))
     rows = [_by_row(phase) if options.row_sync else (phase,) for phase in found]
     return tuple(again for phase in rows for part in phase for again in _repeated(part, options.alu_reps))
 
@@ -62,6 +70,22 @@ def _by_row(phase: Phase) -> Phases:
         Multiply((row,), phase.cols, phase.kk, () if number else phase.behind, phase.bank, sync=True)
         for number, row in enumerate(phase.rows)
     )
+
+
+def _of_columns(phase: Phase, columns: tuple[int, ...]) -> Phases:
+    """Products of some columns alone; samples stay, even where none of theirs are left."""
+    if not isinstance(phase, Multiply):
+        return (phase,)
+    left = tuple(col for col in phase.cols if col in columns)
+    return (replace(phase, cols=left),) if left else phase.behind
+
+
+def _copied(phase: Phase) -> Phases:
+    """The first k of B in place of products."""
+    if not isinstance(phase, Multiply):
+        return (phase,)
+    copies = (CopyB(phase.rows, phase.cols, phase.bank),) if 0 in phase.kk else ()
+    return (*copies, *phase.behind)
 
 
 def _repeated(phase: Phase, times: int) -> Phases:
@@ -153,6 +177,20 @@ def _pipelined(step: Step) -> Phases:
         Multiply(_ALL, (0, 1), behind=(later,), bank=bank, sync=True),
         Multiply(_ALL, (2, 3), behind=following, bank=bank, sync=True),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyB:
+    """Accumulators of some rows and columns become the first of the columns' four texels."""
+
+    rows: tuple[int, ...]
+    cols: tuple[int, ...]
+    bank: int = 0
+
+    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        for number, (row, col) in enumerate(itertools.product(self.rows, self.cols)):
+            source = schedule.vector(col, 0, self.bank)
+            w.emit("mov.u16u16", schedule.accumulator(row, col, 0), f"(r){source}", rpt=3, sy=not number)
 
 
 PRIMED = (Load("A", _ALL), Load("B", (0, 1)))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.four_rows import ROWS, Published
 from pytest_qcom.kernels.four_rows_order import coordinates
 from pytest_qcom.kernels.registers import RegisterPlan
+
+_KEPT = ("acc", "row", "col", "part", "saved")
+"""What the store still reads when it begins."""
 
 
 def plan(options: Published) -> RegisterPlan:
@@ -16,7 +20,9 @@ def plan(options: Published) -> RegisterPlan:
     found = _state(_texels(RegisterPlan(), options), options)
     dead = tuple(block.name for block in found.blocks)
     found = found.place("scratch", "r3.x" if options.preserve_coords else "r2.x", 4, over=dead)
-    dead = tuple(name for name in (*dead, "scratch") if name not in ("acc", "part", "saved"))
+    if options.store_row_base:
+        found = found.place("raised", "r6.w", 1, over=tuple(name for name in dead if name not in _KEPT))
+    dead = tuple(name for name in (*dead, "scratch", "raised") if name not in ("acc", "part", "saved"))
     if options.image_store:
         at, texels = ("r29.x", "r28.x") if options.high_store else ("r4.x", "r0.x")
         if options.isolated:
@@ -79,21 +85,17 @@ def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
     found = _b_pairs(found, options, low)
     if "a_pairs" not in found:
         found = found.place("a_pairs", a_pairs, 2 * ROWS)
-    if options.quad_a:
-        found = (
-            found.place("lane", "r6.w", 1)
-            .place("zero", "r10.x" if low else "r2.x", 1)
-            .place("quad", "r0.x", 8, over=("even2",))
-        )
     if options.dynamic_split_k > 1:
         found = found.place("part", "r19.x", 1).place("count", "r6.w", 1)
     if options.save_output_coords:
         found = found.place("saved", "r18.x" if options.persistent_b_coords else "r10.x", 2)
     if options.safe_b_y:
         found = found.place("odd_copies", "r14.x", 5)
+    if options.quad_a:
+        found = _quad(found, low)
     if not options.persistent_coords:
         dead = tuple(
-            block.name for block in found.blocks if block.name.startswith(("pairs", "later", "zero"))
+            block.name for block in found.blocks if block.name.startswith(("pairs", "later", "zero", "quad"))
         )
         found = found.place("next", _next(options), 1, over=dead)
     return found
@@ -105,7 +107,16 @@ def _isolated(found: RegisterPlan, options: Published) -> RegisterPlan:
     found = _blocks(found.place("a_pairs", "r15.x", 2 * ROWS), 17, min(options.ncols, 2))
     if options.dynamic_split_k > 1:
         found = found.place("part", "r21.x", 1).place("count", "r21.y", 1)
+    found = _quad(found, low=False) if options.quad_a else found
     return found.place("odd_copies", "r22.x", 5) if options.safe_b_y else found
+
+
+def _quad(found: RegisterPlan, low: bool) -> RegisterPlan:
+    """What hands A around: full registers over its texels, as merged files have them, whatever they hold."""
+    texels = min(found[f"a{row}"].first.num for row in range(ROWS))
+    found = found.place_free("lane", ("r6.w",), 1).place_free("zero", ("r10.x" if low else "r2.x",), 1)
+    every = tuple(block.name for block in found.blocks)
+    return found.place("quad", str(Reg(texels // 2)), 2 * ROWS, over=every)
 
 
 def _next(options: Published) -> str:

@@ -15,6 +15,8 @@ from pytest_qcom import envelope
 from pytest_qcom.errors import KernelError, closest
 from pytest_qcom.isa.program import Program
 
+SMALLEST, LARGEST = -(1 << 31), (1 << 32) - 1
+"""Of a number that is an option: what a register or a word of a command can hold, signed or not."""
 BUILDS_KEPT = 32
 """Builds of a kernel that a process keeps: several tests take the same case, and some compile for seconds."""
 
@@ -191,13 +193,23 @@ def _value(kernel: str, key: str, value: Any, kind: Any) -> Any:
         return words[value.lower()]
     if kind is int and isinstance(value, str):
         try:
-            return int(value, 0)
+            value = int(value, 0)
         except ValueError:
             raise KernelError(f"kernel {kernel}: option {key} is {value!r}; give a whole number") from None
     if type(value) is not kind:
         want = {bool: "true or false", int: "a whole number", str: "a word"}.get(kind, str(kind))
         raise KernelError(f"kernel {kernel}: option {key} is {value!r}; give {want}")
+    if kind is int:
+        _check_range(kernel, key, value)
     return value
+
+
+def _check_range(kernel: str, key: str, value: int) -> None:
+    """Raises what no option can be; which smaller numbers one can be is the kernel's."""
+    if not SMALLEST <= value <= LARGEST:
+        raise KernelError(
+            f"kernel {kernel}: option {key} is a number of {value.bit_length()} bits; give one of 32"
+        )
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,7 @@ from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, Tile, emit_multiply
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Epilogue
-from pytest_qcom.kernels.stores import POINTER, RowMajor
+from pytest_qcom.kernels.stores import POINTER, RowMajor, emit_gap, stored
 from pytest_qcom.kernels.writer import Writer, constant_name
 
 _LOW, _HIGH = constant_name(POINTER), constant_name(POINTER + 1)
@@ -26,9 +26,11 @@ class ThreadMajor:
 
     Attributes:
         grid_width: workgroups in x.
+        columns: vec4 columns that are stored, all where none is named.
     """
 
     grid_width: int
+    columns: tuple[int, ...] = ()
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return ()
@@ -51,8 +53,10 @@ class ThreadMajor:
         w.alu("add.u", address, index, _LOW)
         w.alu("cmps.u.lt", index, address, _LOW)
         w.alu("add.u", address + 1, index, _HIGH)
-        for number in range(tile.rows * tile.cols):
-            w.store_half(address, plan["acc"].vec(number), 8 * number)
+        for line in range(tile.rows):
+            for column in stored(self.columns, tile):
+                number = line * tile.cols + column
+                w.store_half(address, plan["acc"].vec(number), 8 * number)
 
 
 def by_fiber(c: NDArray[Any], tile: Tile) -> NDArray[Any]:
@@ -69,7 +73,12 @@ class Linear:
     """Row-major, straight from the accumulators, from one address to whose low word alone more is added.
 
     Where a fiber's tile crosses 4 GiB the carry is lost. The plan is that of :class:`RowMajor`.
+
+    Attributes:
+        columns: vec4 columns that are stored, all where none is named.
     """
+
+    columns: tuple[int, ...] = ()
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return RowMajor().constants(tile, row_bytes)
@@ -79,10 +88,10 @@ class Linear:
         address, base = plan["addresses"], plan["carries"][0]
         w.mov(base, address[0])
         for row in range(tile.rows):
-            for col in range(tile.cols):
+            for number, col in enumerate(stored(self.columns, tile)):
                 if row:
                     w.alu("add.u", address[0], base, constant_name(_ROW_STEPS + row - 1))
-                elif col:
+                elif number:
                     w.mov(address[0], base)
                 if col:
                     w.alu("add.u", address[0], address[0], 8 * LANES * col)
@@ -99,17 +108,17 @@ class Single:
     The plan is that of :class:`RowMajor`.
 
     Attributes:
-        first: vec4 columns before it are left out.
+        columns: vec4 columns that are stored, all where none is named.
     """
 
-    first: int = 0
+    columns: tuple[int, ...] = ()
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return RowMajor().constants(tile, row_bytes)
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         row, col, address = plan["row"][0], plan["col"][0], plan["addresses"]
-        for col_index in range(self.first, tile.cols):
+        for col_index in stored(self.columns, tile):
             for line in range(tile.rows):
                 w.alu("add.s", address[2], row, line)
                 w.alu("add.s", address[3], col, LANES * col_index)
@@ -126,6 +135,52 @@ def _address(w: Writer, tile: Tile, plan: RegisterPlan, row: Reg, col: Reg) -> N
     w.alu("add.u", address[0], address[0], _LOW)
     w.alu("cmps.u.lt", carry, address[0], _LOW)
     w.alu("add.u", address[1], carry, _HIGH)
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand(RowMajor):
+    """The store by hand with what was tried to find out why lanes were lost.
+
+    Attributes:
+        again: rows whose store is issued twice; of ``columns``, or of the first one of them alone with
+            ``once``.
+        repaired: rows that are staged and stored once more behind the others of a column.
+        gap: idle slots before each column but the first, as :func:`~pytest_qcom.kernels.stores.emit_gap`
+            has them.
+    """
+
+    again: tuple[int, ...] = ()
+    once: bool = False
+    repaired: tuple[int, ...] = ()
+    gap: int = 0
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        self.addresses(w, tile, plan)
+        for number, col in enumerate(stored(self.columns, tile)):
+            if number:
+                emit_gap(w, self.gap)
+            again = self.again if not (self.once and number) else ()
+            rows = [row for row in range(tile.rows) for _ in range(1 + (row in again))]
+            self.store(w, tile, plan, rows, col)
+            if self.repaired:
+                self.store(w, tile, plan, self.repaired, col)
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """C begins ``rows`` rows further down; the plan's ``raised`` is one full scalar."""
+
+    store: Epilogue
+    rows: int
+
+    def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        return self.store.constants(tile, row_bytes)
+
+    def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        row, raised = plan["row"][0], plan["raised"][0]
+        w.mov(raised, self.rows)
+        w.alu("add.s", row, row, raised)
+        self.store.emit(w, tile, plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ block whose lifetime has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
@@ -91,6 +91,20 @@ class RegisterPlan:
                 return self.place(name, str(block.first), size)
         kind = "half" if half else "full"
         raise KernelError(f"registers {name!r}: no {size} free {kind} scalars; use a smaller tile")
+
+    def place_free(self, name: str, places: Sequence[str], size: int) -> RegisterPlan:
+        """The plan with ``size`` scalars called ``name`` at the first of ``places`` that is free.
+
+        Where none is, at the lowest free vec4 of the file of the first of them.
+
+        Raises:
+            KernelError: the name is taken or nothing is free.
+        """
+        used = {unit for block in self.blocks for unit in block.storage(self.merged)}
+        for at in places:
+            if not used.intersection(Block(name, Reg.parse(at), size).storage(self.merged)):
+                return self.place(name, at, size)
+        return self.allocate(name, size, Reg.parse(places[0]).half)
 
     def __getitem__(self, name: str) -> Block:
         for block in self.blocks:

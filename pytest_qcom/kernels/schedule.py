@@ -16,6 +16,7 @@ from typing import Protocol
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.choices import wrong_unroll
 from pytest_qcom.kernels.launch import Tile, emit_place
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.waits import insert_waits
@@ -23,7 +24,6 @@ from pytest_qcom.kernels.writer import Writer, constant_name
 
 ORDERS = ("kk_row_col", "kk_col_row", "row_col_kk", "row_kk_col", "col_kk_row")
 """Nestings of the loops over k within a texel, rows and columns, outermost first."""
-
 
 ALL_K = (0, 1, 2, 3)
 """The k of a step."""
@@ -179,6 +179,7 @@ class Schedule:
             ``slots``, only idle slots, no (sy) or (ss); ``written``, nothing is added.
         unroll: K steps in a loop body; what is left over follows the loop.
         initial: what full accumulators start at, 32 bits.
+        spread: half accumulators start as a repeated move of the first scalar of each vec4.
         b_index: which vec4 of the plan's ``b`` holds the texel of (column, k), where columns do not have
             texel registers of their own, ``b0`` and so on.
         partial: each k of a step has accumulators of its own, one set behind the other.
@@ -201,12 +202,13 @@ class Schedule:
     initial: int = 0
     b_index: Callable[[int, int], int] | None = None
     partial: bool = False
+    spread: bool = False
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise KernelError(f"alu-order is {self.order!r}; give one of {', '.join(ORDERS)}")
-        if self.unroll < 1:
-            raise KernelError(f"k-unroll is {self.unroll}; give 1 or more")
+        if problem := wrong_unroll(self.unroll):
+            raise KernelError(problem)
 
     def at(self, step: Step) -> Phases:
         """The phases of a step."""
@@ -265,7 +267,7 @@ def generate(schedule: Schedule, k: int, bare: bool = False) -> Program:
     plan, steps = schedule.plan, k // 4
     emit_place(w, schedule.tile, plan["row"][0], plan["col"][0], plan["scratch"])
     schedule.coordinates.prepare(w, schedule)
-    w.zero(plan["acc"], schedule.initial)
+    w.zero(plan["acc"], schedule.initial, spread=schedule.spread)
     for load in schedule.primed:
         schedule.coordinates.sample(w, schedule, load, Step(0, steps, final=False))
     looped = max(0, steps - schedule.peel) // schedule.unroll * schedule.unroll

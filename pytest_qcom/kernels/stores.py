@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
@@ -17,6 +17,11 @@ POINTER = 80
 _ROW_STEPS = 84
 """c21.x and up: 1, 2, ... rows in bytes."""
 _SMALLEST, _LARGEST = -4096, 4095  # byte offset of stg
+
+
+def stored(columns: tuple[int, ...], tile: Tile) -> Sequence[int]:
+    """The vec4 columns of a tile that are stored: those that are named, or all."""
+    return columns or range(tile.cols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +42,13 @@ class RowMajor:
             ``stage`` first (one vec4 a row); ``"broadcast"`` does that with a repeated move that lacks (r),
             which puts lane x into all four: what the published kernels of the first notes did.
         element: bytes of an element of C, 2 or 4; staging is for 2.
+        columns: vec4 columns of the tile that are stored, all where none is named.
     """
 
     source: str = "acc"
     staging: str = ""
     element: int = 2
+    columns: tuple[int, ...] = ()
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         steps = range(max(1, tile.rows - 1))
@@ -49,19 +56,22 @@ class RowMajor:
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         self.addresses(w, tile, plan)
-        for col in range(tile.cols):
-            offset = 4 * self.element * col * (1 if tile.adjacent else tile.lanes)
-            if not _SMALLEST <= offset <= _LARGEST:
-                raise KernelError(f"store of column {col}: {offset} bytes are beyond the offset of a store")
-            sources = [plan[self.source].vec(row * tile.cols + col) for row in range(tile.rows)]
-            if self.staging:
-                for row in range(tile.rows):
-                    stage = plan["stage"].vec(row)
-                    w.copy_half(stage, sources[row], repeated=self.staging == "copy")
-                    sources[row] = stage
-            for row in range(tile.rows):
-                store = w.store_half if self.element == 2 else w.store_full
-                store(plan["addresses"][2 * row], sources[row], offset)
+        for col in stored(self.columns, tile):
+            self.store(w, tile, plan, range(tile.rows), col)
+
+    def store(self, w: Writer, tile: Tile, plan: RegisterPlan, rows: Sequence[int], col: int) -> None:
+        """Some rows of a column, to their addresses."""
+        offset = 4 * self.element * col * (1 if tile.adjacent else tile.lanes)
+        if not _SMALLEST <= offset <= _LARGEST:
+            raise KernelError(f"store of column {col}: {offset} bytes are beyond the offset of a store")
+        sources = {row: plan[self.source].vec(row * tile.cols + col) for row in rows}
+        if self.staging:
+            for row, source in sources.items():
+                w.copy_half(plan["stage"].vec(row), source, repeated=self.staging == "copy")
+                sources[row] = plan["stage"].vec(row)
+        for row in rows:
+            store = w.store_half if self.element == 2 else w.store_full
+            store(plan["addresses"][2 * row], sources[row], offset)
 
     def addresses(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         """The address of column 0 of each row."""
@@ -111,8 +121,8 @@ class Stepped:
             w.mov(plan["step"][0], 8 * LANES)
         with w.as_written():
             for col in range(tile.cols):
-                if col and self.gap:
-                    w.emit("nop", ss=self.gap == STEP_WAIT)
+                if col:
+                    emit_gap(w, self.gap)
                 self._column(w, tile, plan, col)
 
     def _column(self, w: Writer, tile: Tile, plan: RegisterPlan, col: int) -> None:
@@ -148,7 +158,17 @@ class Stepped:
 
 
 STEP_WAIT = 16
-"""The gap of :class:`Stepped` that waits for stores: a repeat has 3 bits, the next bit is (ss)."""
+"""The gap that waits for stores: a repeat has 3 bits, the next bit is (ss)."""
+GAPS = (0, 8, STEP_WAIT)
+"""Gaps of the notes that can be decoded: none, one idle slot, a wait."""
+
+
+def emit_gap(w: Writer, gap: int) -> None:
+    """What the notes' encoder made of an idle slot repeated ``gap`` times; one of :data:`GAPS`."""
+    if gap:
+        w.emit("nop", ss=gap == STEP_WAIT)
+
+
 _STORE_GAPS: Mapping[str, Collection[int]] = {"donor": range(1, 7), "pairs": (1, 3, 5), "tight": ()}
 
 
@@ -162,16 +182,20 @@ class ImageStore:
 
     Attributes:
         source: the plan's block with the vec4 of (row, column) at ``row * cols + column``.
+        columns: vec4 columns of the tile that are stored, all where none is named.
+        gap: idle slots behind each store, :data:`STEP_WAIT` for a wait for it.
     """
 
     source: str = "acc"
+    columns: tuple[int, ...] = ()
+    gap: int = 0
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return ()
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         row, col, at = plan["row"][0], plan["col"][0], plan["at"]
-        places = [(line, column) for line in range(tile.rows) for column in range(tile.cols)]
+        places = [(line, column) for line in range(tile.rows) for column in stored(self.columns, tile)]
         pairs = at.size // 2
         for start in range(0, len(places), pairs):
             batch = places[start : start + pairs]
@@ -185,6 +209,7 @@ class ImageStore:
                     w.emit("cov.f16f32", sources[index], f"(r){source}", rpt=3)
             for index, source in enumerate(sources):
                 w.store_texel(source, at[2 * index])
+                emit_gap(w, self.gap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,17 @@ class Writer:
         """A full register copied from a full, shared or constant one, or set to an integer."""
         self.emit("mov.u32u32", dst, src, **flags)
 
-    def zero(self, block: Block, value: int = 0) -> None:
-        """Registers set to 0, or to another number, four an instruction."""
+    def zero(self, block: Block, value: int = 0, spread: bool = False) -> None:
+        """Registers set to 0, or to another number, four an instruction.
+
+        ``spread``: the first scalar of each four is set, and a repeated move of it fills the four.
+        """
         mnemonic = "mov.u16u16" if block.first.half else "mov.u32u32"
+        for start in range(0, block.size, 4) if spread else ():
+            self.emit(mnemonic, block[start], value)
         for start in range(0, block.size, 4):
-            self.emit(mnemonic, block[start], value, rpt=min(4, block.size - start) - 1)
+            source = block[start] if spread else value
+            self.emit(mnemonic, block[start], source, rpt=min(4, block.size - start) - 1)
 
     def set_half(self, dst: Reg, bits: int) -> None:
         """A half register set to 16 bits."""

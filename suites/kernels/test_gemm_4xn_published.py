@@ -13,6 +13,7 @@ from pytest_qcom import conformance
 from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import notes
 from pytest_qcom.kernels.edit import branches
 from pytest_qcom.kernels.four_rows import Published
 from pytest_qcom.kernels.kernel import Build
@@ -190,7 +191,8 @@ def test_options_compose_or_are_refused(seed: int) -> None:
         assert "\n" not in str(error)
         return
     done = dict(counts(found.program))["mad"]
-    assert done == (0 if options.store_constant else 4 * 4 * options.ncols * options.unroll)
+    columns = 0 if options.store_constant or options.copy_b_probe else len(options.multiplied)
+    assert done == 4 * 4 * columns * options.unroll
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,25 @@ def test_options_compose_or_are_refused(seed: int) -> None:
         ("dynamic-split-k=2 stable-bx", "dynamic-split-k with stable-bx; give one of them"),
         ("acc-hr=36", "acc-hr is 36; the accumulators end beyond hr47"),
         ("ncols=2 direct=false preload-b", "four accumulators an output are for 1 or 2 columns in plain"),
+        ("selected-cols=4", "selected-cols is '4'; give columns below 4, such as 0,2"),
+        ("selected-cols=first", "selected-cols is 'first'; give columns below 4, such as 0,2"),
+        ("first-cols-only selected-cols=1", "first-cols-only and selected-cols leave no column; give others"),
+        ("first-cols-offset=1", "first-cols-offset needs first-cols-only; give it too"),
+        ("first-cols-only first-cols-offset=2", "first-cols-offset is 2; give 0 to 1"),
+        ("store-gap=4", "store-gap is 4; give one of 0, 8, 16"),
+        ("repeat-each image-store", "repeat-each with image-store; give one of them"),
+        ("output-float", "output-float needs image-store; give it too"),
+        ("stride=512", "stride is 512; give a multiple of 4 from n = 1024 on, to 65536"),
+        ("store-row-shift=9", "stride is 512; give a multiple of 4 from n = 1024 on, to 65536"),
+        ("store-row-shift=99", "has no option 'store-row-shift'"),
+        ("store-row-base=-1", "store-row-base is -1; give 0 to 16384"),
+        ("store-row-base=16000 image-store", "C of 17024 rows is beyond an image's 16384; give fewer"),
+        ("store-row-base=4 thread-store", "store-row-base with thread-store; give one of them"),
+        ("copy-b-probe post-constant", "post-constant with copy-b-probe; give one of them"),
+        ("alu-order=rows", "alu-order is 'rows'; give auto or one of kk_row_col"),
+        ("fregs-override=49", "fregs-override is 49; give 0 to 48"),
+        ("no-store alu-reps=65", "alu-reps is 65; give 1 to 64"),
+        ("k-unroll=4097", "k-unroll is 4097; no K has more than 4096 steps, give fewer"),
     ],
 )
 def test_bad_options_are_explained(words: str, message: str) -> None:
@@ -224,6 +245,62 @@ def test_bad_options_are_explained(words: str, message: str) -> None:
         build(words)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words", ["", "stream-b", "b-kk-pipeline", "pipeline", "separate-b-coords image-store"]
+)
+def test_copy_b_stores_a_row_of_b(lenient: Device, words: str) -> None:
+    """Of the first K step the first; but where the store by hand keeps lane x alone."""
+    kernel, options = options_from_notes(
+        "gemm_4xn_fp16",
+        f"ncols=4 direct copy-b-probe k-start=3 {words}",
+        {"m": "16", "n": "512", "k": "32"},
+    )
+    found = kernel.build(options)
+    assert "mad" not in dict(counts(found.program)) or dict(counts(found.program))["mad"] == 0
+    run = conformance.prepare(lenient, kernel, options, np.random.default_rng(1), build=found)
+    run.launch()
+    expected = run.inputs["B"][12] if options.image_store else np.repeat(run.inputs["B"][12, :, :1], 4, 1)
+    got = run.outputs()["C"].reshape(16, 128, 4)
+    np.testing.assert_array_equal(got, np.broadcast_to(expected, got.shape))
+
+
+@pytest.mark.parametrize(
+    ("words", "stores"),
+    [
+        ("", 16),
+        ("repeat-first", 17),
+        ("repeat-each", 32),
+        ("repair-row1", 20),
+        ("repeat-each repair-row1 selected-cols=2", 9),
+        ("first-cols-only", 8),
+        ("hybrid-store selected-cols=0,3", 8),
+    ],
+)
+def test_stores_that_are_issued(words: str, stores: int) -> None:
+    kernel = KERNELS["gemm_4xn_fp16_waited"]
+    found = kernel.build(kernel.configure(dict(notes.words(f"ncols=4 direct {words}"))))
+    assert sum(instr.op.name == "stg" for instr in found.program.instrs) == stores
+
+
+def test_other_names_of_the_scripts() -> None:
+    words = "ncols=2 repeat-first-store repair-row1-store repeat-each-store partial store-row-shift=11"
+    _, found = options_from_notes("gemm_4xn_fp16", words)
+    assert found == Published(
+        ncols=2, repeat_first=True, repair_row1=True, repeat_each=True, direct=False, stride=2048
+    )
+
+
+def test_half_of_the_columns_is_half_of_the_work() -> None:
+    whole, half = build(""), build("first-cols-only")
+    assert half.work == whole.work / 2
+    assert 2 * dict(counts(half.program))["mad"] == dict(counts(whole.program))["mad"]
+
+
+def test_accumulators_are_zeroed_lane_by_lane() -> None:
+    """One move and one repeated move a vec4, in place of one with an immediate."""
+    assert len(build("vector-init").program.instrs) == len(build("").program.instrs) + 16
 
 
 def test_late_texels_of_the_pipeline_by_k_are_missed_once(device: Device) -> None:

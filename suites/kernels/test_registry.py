@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -110,6 +110,11 @@ def test_unknown_case() -> None:
         ("gemm_4xn_fp16", {"k_unroll": 0}, "k-unroll is 0; give 1 or more"),
         (
             "gemm_4xn_fp16",
+            {"k_unroll": 10**9},
+            f"k-unroll is {10**9}; no K has more than 4096 steps, give fewer",
+        ),
+        (
+            "gemm_4xn_fp16",
             {"m": 32768},
             "32768 x 1024 x 1024 needs an image side beyond 16384 texels; give smaller m, n or k",
         ),
@@ -144,6 +149,17 @@ def test_options_that_do_not_go_together(kernel: str, options: dict[str, Any], m
     with pytest.raises(KernelError) as caught:
         declared.build(declared.configure(options))
     assert str(caught.value) == f"{kernel}: {message}"
+
+
+@pytest.mark.parametrize("value", [10**30, str(10**30), -(10**10), "1" + "0" * 4000])
+def test_numbers_beyond_a_word_are_refused(value: int | str) -> None:
+    message = f"is a number of {int(value).bit_length()} bits; give one of 32"
+    for kernel in KERNELS.values():
+        names = [option.name for option in fields(kernel.options) if type(option.default) is int]
+        for name in names:
+            with pytest.raises(KernelError) as caught:
+                kernel.configure({name: value})
+            assert str(caught.value) == f"kernel {kernel.name}: option {name} {message}"
 
 
 def test_unknown_order() -> None:

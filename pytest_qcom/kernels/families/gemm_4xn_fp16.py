@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.gemm import build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
@@ -72,8 +73,7 @@ def _check(name: str, options: Options) -> None:
     check_shape(name, options)
     if not 1 <= options.ncols <= 4:
         raise KernelError(f"{name}: ncols is {options.ncols}; give 1 to 4")
-    if options.k_unroll < 1:
-        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
+    check_unroll(name, options.k_unroll)
 
 
 def _schedule(options: Options) -> Schedule:

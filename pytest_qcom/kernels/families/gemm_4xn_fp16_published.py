@@ -19,15 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import four_rows, four_rows_order, four_rows_registers, matmul, notes
+from pytest_qcom.kernels import flat, four_rows_checks, four_rows_order, four_rows_registers, matmul, notes
 from pytest_qcom.kernels.choices import about, word
-from pytest_qcom.kernels.four_rows import PROBES, ROWS, Published
+from pytest_qcom.kernels.four_rows import ROWS, Published, read
+from pytest_qcom.kernels.four_rows_checks import PROBES
 from pytest_qcom.kernels.gemm import gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.published_stores import (
     Below,
+    ByHand,
     Linear,
+    Raised,
     Restored,
     Single,
     Summed,
@@ -35,7 +38,7 @@ from pytest_qcom.kernels.published_stores import (
     by_fiber,
 )
 from pytest_qcom.kernels.schedule import Epilogue, Schedule, Step, generate
-from pytest_qcom.kernels.stores import POINTER, Constant, ImageStore, NoStore, RowMajor
+from pytest_qcom.kernels.stores import POINTER, Constant, ImageStore, NoStore
 
 _NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
 PUBLISHED_NAME, WAITED_NAME = "gemm_4xn_fp16_published", "gemm_4xn_fp16_waited"
@@ -54,9 +57,9 @@ def build_published(options: Published) -> Build:
     Raises:
         KernelError: options that do not go together.
     """
-    four_rows.check(PUBLISHED_NAME, options)
+    four_rows_checks.check(PUBLISHED_NAME, options)
     with about(PUBLISHED_NAME):
-        schedule = _schedule(options, RowMajor(staging="broadcast"), "written")
+        schedule = _schedule(options, "broadcast", "written")
     built = _launch(PUBLISHED_NAME, options, schedule)
     return replace(built, work=built.work * options.alu_reps)  # each of them counts in the notes
 
@@ -67,7 +70,7 @@ def build_waited(options: Published) -> Build:
     Raises:
         KernelError: options that do not go together, are a probe or presume halves of full registers.
     """
-    four_rows.check(WAITED_NAME, options)
+    four_rows_checks.check(WAITED_NAME, options)
     unset = Published()
     for option in (*PROBES, "quad_a"):
         if getattr(options, option) != getattr(unset, option):
@@ -75,19 +78,19 @@ def build_waited(options: Published) -> Build:
                 f"{WAITED_NAME}: {word(option)} does not give C; leave it out, or take {PUBLISHED_NAME}"
             )
     with about(WAITED_NAME):
-        schedule = _schedule(options, RowMajor(), "legal")
+        schedule = _schedule(options, "", "legal")
     return _launch(WAITED_NAME, options, schedule)
 
 
-def _schedule(options: Published, by_hand: Epilogue, waits: str) -> Schedule:
+def _schedule(options: Published, staging: str, waits: str) -> Schedule:
     written = waits == "written"
     return Schedule(
         tile=Tile(ROWS, options.ncols, options.threads, options.swap_groups),
         plan=four_rows_registers.plan(options),
         phases=lambda step: four_rows_order.phases(options, step),
         coordinates=four_rows_order.coordinates(options),
-        epilogue=_store(options, by_hand),
-        order=options.alu_order,
+        epilogue=_store(options, staging),
+        order=options.order,
         scalar_first=not options.isolated,
         sync=(_first_of_loop if options.first_sync_only else _first_of_step) if written else _nothing,
         waits=waits,
@@ -96,6 +99,7 @@ def _schedule(options: Published, by_hand: Epilogue, waits: str) -> Schedule:
         peel=2 if options.pipeline and not written else 0,
         b_index=(lambda col, kk: 4 * (kk % 2) + col) if options.b_kk_pipeline else None,
         partial=not options.direct,
+        spread=options.vector_init,
     )
 
 
@@ -111,29 +115,63 @@ def _nothing(products: int, step: Step) -> bool:
     return False
 
 
-def _store(options: Published, by_hand: Epilogue) -> Epilogue:
+def _store(options: Published, staging: str) -> Epilogue:
     """The store, and what comes before it."""
-    store = by_hand
+    columns = _columns(options)
+    store: Epilogue = _by_hand(options, staging)
     if options.image_store:
-        store = ImageStore()
+        store = ImageStore(columns=columns)
     elif options.thread_store:
         tile = Tile(ROWS, options.ncols, options.threads, options.swap_groups)
-        store = ThreadMajor(tile.groups(PUBLISHED_NAME, options.m, options.n)[0])
+        store = ThreadMajor(tile.groups(PUBLISHED_NAME, options.m, options.n)[0], columns)
     elif options.linear_store:
-        store = Linear()
+        store = Linear(columns)
     elif options.safe_store:
-        store = Single()
+        store = Single(columns)
     elif options.hybrid_store:
-        store = _Both(by_hand, Single(first=2))
+        store = _hybrid(options, staging)
     if options.post_constant or options.store_constant:
         store = Constant(store)
     if not options.direct:
         store = Summed(store)
     if options.no_store:
         store = NoStore()
+    if options.store_row_base:
+        store = Raised(store, options.store_row_base)
     if options.dynamic_split_k > 1:
         store = Below(store, options.m)
     return Restored(store) if options.save_output_coords else store
+
+
+def _hybrid(options: Published, staging: str) -> Epilogue:
+    """The first two columns by hand, the others as safe."""
+    first = tuple(col for col in options.columns if col < _SAFE_FROM)
+    others = tuple(col for col in options.columns if col >= _SAFE_FROM)
+    by_hand = replace(_by_hand(options, staging), columns=first)
+    if first and others:
+        return _Both(by_hand, Single(others))
+    return by_hand if first else Single(others)
+
+
+_SAFE_FROM = 2
+"""The first column that the hybrid store stores as safe."""
+
+
+def _columns(options: Published) -> tuple[int, ...]:
+    """What the stores know as columns, where none named is all."""
+    return options.columns if len(options.columns) < options.ncols else ()
+
+
+def _by_hand(options: Published, staging: str) -> ByHand:
+    again = tuple(range(ROWS)) if options.repeat_each else (0,) if options.repeat_first else ()
+    return ByHand(
+        staging=staging,
+        columns=_columns(options),
+        again=again,
+        once=options.repeat_first,
+        repaired=(1,) if options.repair_row1 else (),
+        gap=options.store_gap,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +198,31 @@ def _launch(name: str, options: Published, schedule: Schedule) -> Build:
         schedule.tile,
         schedule.plan,
         generate(schedule, 4 * options.steps, bare=options.store_constant),
-        schedule.epilogue.constants(schedule.tile, 2 * options.n),
+        schedule.epilogue.constants(schedule.tile, 2 * _width(options)),
         groups,
         _arguments(options, groups),
         options.thread128,
     )
     fregs, hregs = four_rows_registers.declared(options, (built.fregs, built.hregs))
-    return replace(built, fregs=fregs, hregs=hregs)
+    share = len(options.multiplied) / options.ncols
+    return replace(built, fregs=fregs, hregs=hregs, work=built.work * share)
 
 
 def _arguments(options: Published, groups: tuple[int, int, int]) -> tuple[Argument, ...]:
-    rows = options.m * max(1, options.dynamic_split_k)
+    rows, width = options.store_row_base + options.m * max(1, options.dynamic_split_k), _width(options)
     a, b, c = matmul.arguments(options, POINTER)
     if options.image_store:
-        return (replace(c, shape=(rows, options.n // 4, 4), image=True, pointer=0), a, b)
+        kind = "float32" if options.output_float else c.dtype
+        return (replace(c, shape=(rows, width // 4, 4), dtype=kind, image=True, pointer=0), a, b)
     if options.thread_store:
         fibers = groups[0] * groups[1] * options.threads
         return (a, b, replace(c, shape=(fibers, ROWS, 4 * options.ncols)))
-    return (a, b, replace(c, shape=(rows, options.n)))
+    return (a, b, replace(c, shape=(rows, width)))
+
+
+def _width(options: Published) -> int:
+    """Elements of C from one row to the next."""
+    return options.stride or options.n
 
 
 def _ranges(options: Published) -> list[slice]:
@@ -195,13 +240,16 @@ def _cut(options: Published, arrays: Arrays, part: slice) -> tuple[_Shape, Array
 
 
 def _shaped(options: Published, parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """The parts as the store leaves them in C."""
+    """The parts as the store leaves them in C, NaN where it stores nothing."""
     c = np.concatenate(parts)
-    if options.image_store:
-        return c.reshape(len(c), options.n // 4, 4)
-    if not options.thread_store:
-        return c
-    return by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_groups))
+    if _columns(options):
+        blocks = np.full((len(c), options.n // (4 * LANES * options.ncols), options.ncols, 4 * LANES), np.nan)
+        blocks[:, :, options.columns] = c.reshape(blocks.shape)[:, :, options.columns]
+        c = blocks.reshape(c.shape)
+    if options.thread_store:
+        return by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_groups))
+    c = flat.apart(np.concatenate((np.full((options.store_row_base, options.n), np.nan), c)), options.stride)
+    return c.reshape(len(c), -1, 4) if options.image_store else c
 
 
 def _oracle(options: Published, arrays: Arrays) -> Arrays:
@@ -237,6 +285,7 @@ def _kernel(
         cases=tuple(Case(case, notes.options(f"{_FOUR} {config}")) for case, config in cases.items()),
         claim=claim,
         family="gemm_4xn_fp16" if claim == "as-published" else "",
+        reads=read,
         source=_NOTES,
     )
 
@@ -325,6 +374,9 @@ WAITED = _kernel(
         "hybrid-store": f"{_SMALL} hybrid-store",
         "image-store": f"{_KEPT} image-store high-store",
         "thread-store": f"{_SMALL} m=64 n=1024 thread-store",
+        "row-base": f"{_SMALL} store-row-base=24 stride=640 selected-cols=0,3 repeat-first store-gap=16",
+        "first-cols": f"{_SMALL} first-cols-only first-cols-offset=1 image-store output-float",
+        "repairs": f"{_KEPT} repeat-each repair-row1 store-gap=8 vector-init alu-order=auto",
     },
 )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.families import gemm_8xn_fp16
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
@@ -174,8 +175,7 @@ def _check(name: str, options: Options) -> None:
         raise KernelError(f"{name}: layout is {options.layout!r}; give one of {', '.join(LAYOUTS)}")
     if options.batches < 1 or (options.layout in _REPEATED and options.batches != 1):
         raise KernelError(f"{name}: batches is {options.batches}; give 1 or more, with repeat-b and -x 1")
-    if options.k_unroll < 1:
-        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
+    check_unroll(name, options.k_unroll)
     side, what = (options.n, "n") if options.layout in _SIDE_BY_SIDE else (options.m, "m")
     if options.layout in ("stacked", *_SIDE_BY_SIDE) and side & (side - 1):
         raise KernelError(f"{name}: {what} is {side}; with layout={options.layout} give a power of 2")

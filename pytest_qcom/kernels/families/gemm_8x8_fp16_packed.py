@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
@@ -166,8 +167,7 @@ def build(options: Options) -> Build:
     check_shape(name, options)
     if options.packed not in ("b", "ab"):
         raise KernelError(f"{name}: packed is {options.packed!r}; give b or ab")
-    if options.k_unroll < 1:
-        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
+    check_unroll(name, options.k_unroll)
     step = _step(options)
     if options.k % step:
         raise KernelError(f"{name}: k is {options.k}; a texel of A holds {step} of them, give a multiple")

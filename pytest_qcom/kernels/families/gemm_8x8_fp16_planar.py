@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.families import gemm_8xn_fp16
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
@@ -94,8 +95,7 @@ def build(options: Options) -> Build:
         KernelError: options that do not go together.
     """
     check_shape(NAME, options)
-    if options.k_unroll < 1:
-        raise KernelError(f"{NAME}: k-unroll is {options.k_unroll}; give 1 or more")
+    check_unroll(NAME, options.k_unroll)
     if options.prefetch not in ("none", "b"):
         raise KernelError(f"{NAME}: prefetch is {options.prefetch!r}; give none or b")
     ours = gemm_8xn_fp16.Options(

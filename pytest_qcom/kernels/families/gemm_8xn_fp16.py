@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.fresh import Fresh
 from pytest_qcom.kernels.gemm import build_gemm, check_shape
@@ -75,8 +76,7 @@ def build_8x16(options: Options) -> Build:
 
 def _build(name: str, options: Options, ncols: int) -> Build:
     check_shape(name, options)
-    if options.k_unroll < 1:
-        raise KernelError(f"{name}: k-unroll is {options.k_unroll}; give 1 or more")
+    check_unroll(name, options.k_unroll)
     if options.prefetch not in PREFETCHES:
         raise KernelError(f"{name}: prefetch is {options.prefetch!r}; give one of {', '.join(PREFETCHES)}")
     if options.coords not in COORDS:
