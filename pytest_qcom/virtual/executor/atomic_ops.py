@@ -6,6 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from pytest_qcom.virtual.executor.address_ops import lane_address
 from pytest_qcom.virtual.executor.irgen import I32, I64, PTR, Function, i32, i64
 from pytest_qcom.virtual.executor.lane_ops import each
 from pytest_qcom.virtual.executor.layout import Fault, Header, Status
@@ -25,7 +26,7 @@ def emit(module: Any, wave: int) -> None:
 def _change(module: Any, bits: int) -> None:
     """change_32, change_64(address, operation, value, expected): the word before."""
     word = ir.IntType(bits)
-    f = Function(module, f"change_{bits}", word, [I64, I32, word, word])
+    f = Function(module, f"change_{bits}", word, [I64, I32, word, word], private=True)
     address, operation, value, expected = f.args
     b = f.b
     pointer = b.inttoptr(address, PTR)
@@ -93,7 +94,7 @@ def _atomic(module: Any, wave: int, space: str, bits: int) -> None:
     base = b.ptrtoint(f.load(PTR, w, Header.LDS, 8), I64) if space == "local" else i64(0)
 
     def change(lane: Any) -> None:
-        address = f.load(I64, out, b.mul(lane, i64(8)), 8)
+        address = lane_address(f, out, mode, i64(bits // 8), lane)
         words.check(b.sub(address, base), w, pc, lane)
         arguments = [address, operation, words.get(data, lane), words.get(compare, lane)]
         words.put(f.call(f"change_{bits}", ir.IntType(bits), arguments), dst, lane)

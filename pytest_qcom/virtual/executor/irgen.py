@@ -28,16 +28,24 @@ def splat(element: Any, count: int, value: int) -> Any:
 
 
 class Function:
-    """A function in the making. Local variables live in stack slots, which LLVM turns into registers."""
+    """A function in the making. Local variables live in stack slots, which LLVM turns into registers.
+
+    Args:
+        private: only functions of its module call it, no kernel.
+    """
 
     def __init__(
-        self, module: Any, name: str, result: Any, arguments: Sequence[Any], inline: bool = False
+        self,
+        module: Any,
+        name: str,
+        result: Any,
+        arguments: Sequence[Any],
+        private: bool = False,
     ) -> None:
         self.module = module
         self.function = ir.Function(module, ir.FunctionType(result, list(arguments)), name)
-        if inline:
+        if private:
             self.function.linkage = "internal"
-            self.function.attributes.add("alwaysinline")
         self.args = self.function.args
         self.entry = self.function.append_basic_block("entry")
         self.body = self.function.append_basic_block("body")

@@ -7,12 +7,25 @@ A store of several lanes to one address leaves the value of the highest lane.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.virtual.executor.address_ops import CONTIGUOUS, GROUP, UNIFORM
-from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, Function, i32, i64
+from pytest_qcom.virtual.executor.address_ops import (
+    CONTIGUOUS,
+    GATHER,
+    GROUP,
+    PERIOD,
+    PERIODIC,
+    RUN,
+    RUNS,
+    UNIFORM,
+    chunks,
+    lane_address,
+)
+from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, VOID, Function, i32, i64
 from pytest_qcom.virtual.executor.layout import CHUNK, Header, Status
 
 WIDTHS = ((8, 16), (8, 32), (16, 16), (32, 32))
@@ -22,35 +35,62 @@ WIDTHS = ((8, 16), (8, 32), (16, 16), (32, 32))
 def emit(module: Any, wave: int) -> None:
     """Adds the memory functions for waves of ``wave`` fibers to ``module``."""
     for memory, register in WIDTHS:
-        for space, letter in (("global", "g"), ("local", "l"), ("private", "p")):
-            _load(module, wave, space, letter, memory, register)
-            _store(module, wave, space, letter, memory, register)
+        _load(module, wave, memory, register)
+        _store(module, wave, memory, register)
+        for space in ("global", "local", "private"):
+            for way in ("load", "store"):
+                _access(module, wave, way, space, memory, register)
+
+
+def _access(module: Any, wave: int, way: str, space: str, memory: int, register: int) -> None:
+    """{ld,st}{g,l,p}_{memory}_{register}(w, data row, address row, offset, count, pc)."""
+    name = f"{'ld' if way == 'load' else 'st'}{space[0]}_{memory}_{register}"
+    f = Function(module, name, I32, [PTR, PTR, PTR, I64, I32, I32])
+    w, data, row, offset, count, pc = f.args
+    out = f.local(ir.ArrayType(I64, wave), align=64)
+    step = f.b.mul(f.b.zext(count, I64), i64(memory // 8))
+    mode = f.call(f"addresses_{space}", I32, [w, row, offset, step, pc, out])
+    with f.when(f.b.icmp_signed("<", mode, i32(0))):
+        f.b.ret(i32(Status.FAULT))
+    f.call(f"{way}_{memory}_{register}", VOID, [w, data, out, mode, count])
+    f.b.ret(i32(0))
+    f.finish()
 
 
 class _Transfer:
-    """The common frame of loads and stores: addresses, then chunk by chunk."""
+    """The common frame of loads and stores to and from addresses that are known: (w, data row, addresses,
+    how they lie, elements a lane)."""
 
-    def __init__(self, module: Any, wave: int, name: str, space: str, memory: int, register: int) -> None:
-        self.f = f = Function(module, name, I32, [PTR, PTR, PTR, I64, I32, I32])
-        self.w, self.data, row, offset, count, pc = f.args
+    def __init__(self, module: Any, wave: int, way: str, memory: int, register: int) -> None:
+        arguments = [PTR, PTR, PTR, I32, I32]
+        self.f = f = Function(module, f"{way}_{memory}_{register}", VOID, arguments, private=True)
+        self.w, self.data, self.out, self.mode, count = f.args
         self.memory, self.register = ir.IntType(memory), ir.IntType(register)
         self.count = f.b.zext(count, I64)
         self.step = f.b.mul(self.count, i64(memory // 8))
         self.row_bytes = wave * register // 8
-        self.out = f.local(ir.ArrayType(I64, wave), align=64)
-        arguments = [self.w, row, offset, self.step, pc, self.out]
-        self.mode = f.call(f"addresses_{space}", I32, arguments)
-        with f.when(f.b.icmp_signed("<", self.mode, i32(0))):
-            f.b.ret(i32(Status.FAULT))
 
-    def mask(self, chunk: Any) -> Any:
+    @contextlib.contextmanager
+    def chunks(self) -> Iterator[tuple[Any, Any]]:
+        """Repeats its body for each chunk with active lanes: their mask, and its first lane."""
         f = self.f
-        return f.load(I32, self.w, f.b.add(f.b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
+        with f.loop(chunks(f, self.w)) as chunk:
+            mask = f.load(I32, self.w, f.b.add(f.b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
+            with f.when(f.b.icmp_signed("!=", mask, i32(0))):
+                yield mask, f.b.mul(chunk, i64(CHUNK))
+
+    def lies(self, way: int) -> Any:
+        """Whether addresses lie in a way."""
+        return self.f.b.icmp_signed("==", self.mode, i32(way))
+
+    def counts(self, count: int) -> Any:
+        """Whether each lane moves that many elements."""
+        return self.f.b.icmp_signed("==", self.count, i64(count))
 
     def address(self, lane: Any) -> Any:
         """The address of lane number ``lane`` as a pointer."""
         f = self.f
-        return f.b.inttoptr(f.load(I64, self.out, f.b.mul(lane, i64(8)), 8), PTR)
+        return f.b.inttoptr(lane_address(f, self.out, self.mode, self.step, lane), PTR)
 
     def cell(self, component: Any, lane: Any) -> Any:
         """Where the register element of ``component`` and ``lane`` lies."""
@@ -58,75 +98,121 @@ class _Transfer:
         at = f.b.add(f.b.mul(component, i64(self.row_bytes)), f.b.mul(lane, i64(self.register.width // 8)))
         return f.at(self.data, at)
 
-    def fast(self, mask: Any, counts: tuple[int, ...], body: Any) -> Any:
-        """Emits ``body(count)`` for contiguous full chunks; whether one of them ran."""
-        f = self.f
-        taken = f.local(I1, ir.Constant(I1, 0))
-        line = f.b.and_(
-            f.b.icmp_signed("==", self.mode, i32(CONTIGUOUS)), f.b.icmp_signed("==", mask, i32(-1))
-        )
-        for count in counts:
-            with f.when(f.b.and_(line, f.b.icmp_signed("==", self.count, i64(count)))):
-                body(count)
-                f.b.store(ir.Constant(I1, 1), taken)
-        return f.get(taken, I1)
+    def in_line(self, mask: Any) -> Any:
+        """Whether a chunk is full and its lanes' elements lie one behind the other."""
+        return self.f.b.and_(self.lies(CONTIGUOUS), self.f.b.icmp_signed("==", mask, i32(-1)))
 
 
-def _lane0(t: _Transfer, chunk: Any) -> Any:
-    return t.f.b.mul(chunk, i64(CHUNK))
-
-
-def _load(module: Any, wave: int, space: str, letter: str, memory: int, register: int) -> None:
-    """ld{g,l,p}_{memory}_{register}(w, destination row, address row, offset, count, pc)."""
-    t = _Transfer(module, wave, f"ld{letter}_{memory}_{register}", space, memory, register)
+def _load(module: Any, wave: int, memory: int, register: int) -> None:
+    """load_{memory}_{register}."""
+    t = _Transfer(module, wave, "load", memory, register)
     f, b = t.f, t.f.b
-
-    def bulk(count: int, first: Any) -> None:
-        packed = f.load(ir.VectorType(t.memory, CHUNK * count), t.address(first), 0, 1)
-        for component in range(count):
-            picks = ir.Constant(ir.VectorType(I32, CHUNK), list(range(component, CHUNK * count, count)))
-            value = b.shuffle_vector(packed, ir.Constant(packed.type, ir.Undefined), picks)
-            f.store(_extend(b, value, register), t.cell(i64(component), first), 0, 32)
-
-    with f.loop(wave // CHUNK) as chunk:
-        mask, first = t.mask(chunk), _lane0(t, chunk)
-        same = b.icmp_signed("==", t.mode, i32(UNIFORM))
-        with b.if_else(same) as (uniform, other):
-            with uniform, f.loop(t.count) as component:
+    with t.chunks() as (mask, first):
+        rest = f.local(I32, mask)
+        with f.when(t.lies(UNIFORM)):
+            with f.loop(t.count) as component:
                 source = f.load(t.memory, t.address(first), b.mul(component, i64(memory // 8)))
                 value = f.broadcast(_extend(b, source, register), CHUNK)
                 f.blend_store(mask, value, t.cell(component, first))
-            with other:
-                done = t.fast(mask, (1, 2, 4), lambda count: bulk(count, first))
-                if memory == 32:
-                    done = b.or_(done, _quads(t, mask, first, done))
-                rest = b.select(done, i32(0), mask)
-                with f.lanes(rest) as bit:
-                    lane = b.add(bit, first)
-                    pointer = t.address(lane)
-                    with f.loop(t.count) as component:
-                        value = f.load(t.memory, pointer, b.mul(component, i64(memory // 8)))
-                        f.store(_extend(b, value, register), t.cell(component, lane), 0, register // 8)
-    b.ret(i32(0))
+            b.store(i32(0), rest)
+        for count in (1, 2, 4):
+            with f.when(b.and_(t.counts(count), b.icmp_signed("!=", f.get(rest, I32), i32(0)))):
+                _vectors(t, mask, first, count, rest)
+        with f.lanes(f.get(rest, I32)) as bit:
+            lane = b.add(bit, first)
+            pointer = t.address(lane)
+            with f.loop(t.count) as component:
+                value = f.load(t.memory, pointer, b.mul(component, i64(memory // 8)))
+                f.store(_extend(b, value, register), t.cell(component, lane), 0, register // 8)
+    b.ret_void()
     f.finish()
 
 
-def _quads(t: _Transfer, mask: Any, first: Any, done: Any) -> Any:
-    """Loads four words for each lane of a full chunk and turns lanes of words into words of lanes.
+def _vectors(t: _Transfer, mask: Any, first: Any, count: int, rest: Any) -> None:
+    """Loads ``count`` elements for each lane of a chunk at once, where addresses allow it.
 
-    Matrix kernels load so, from addresses that few lanes share. Whether it was done.
+    The lanes that remain to be loaded are in ``rest``.
     """
     f, b = t.f, t.f.b
-    four = b.icmp_signed("==", t.count, i64(4))
-    apt = b.and_(b.and_(four, b.icmp_signed("==", mask, i32(-1))), b.not_(done))
-    with f.when(apt), f.loop(CHUNK // GROUP) as part:
-        start = b.add(first, b.mul(part, i64(GROUP)))
-        lanes = []
-        for lane in range(GROUP):
-            lanes.append(f.load(ir.VectorType(I32, 4), t.address(b.add(start, i64(lane)))))
-        for component, words in enumerate(_transposed(b, lanes)):
-            f.store(words, t.cell(i64(component), start), 0, 64)
-    return apt
+
+    def put(planes: Iterable[Any], condition: Any) -> None:
+        for component, value in enumerate(planes):
+            f.blend_store(condition, _extend(b, value, t.register.width), t.cell(i64(component), first))
+        b.store(i32(0), rest)
+
+    with f.when(t.in_line(mask)):
+        packed = f.load(ir.VectorType(t.memory, CHUNK * count), t.address(first), 0, 1)
+        put(_planes(b, packed, count), i32(-1))
+    with f.when(t.lies(PERIODIC)):
+        put(_few(t, count, i64(0), 1, lambda lane: lane % PERIOD), mask)
+    with f.when(t.lies(RUNS)):
+        put(_few(t, count, first, RUN, lambda lane: lane // RUN), mask)
+    if t.memory.width * count >= 32:
+        with f.when(t.lies(GATHER)):
+            put(_gathered(t, count, first), mask)
+
+
+def _few(t: _Transfer, count: int, first: Any, step: int, source: Callable[[int], int]) -> list[Any]:
+    """The components of a chunk whose lanes read what ``PERIOD`` of them do: ``first``, ``first + step``...
+
+    Args:
+        source: the number of the one that a lane reads as.
+    """
+    f, vector = t.f, ir.VectorType(t.memory, count)
+    lanes = (f.b.add(first, i64(step * number)) for number in range(PERIOD))
+    packed = _joined(f.b, [f.load(vector, t.address(lane)) for lane in lanes])
+    return [
+        _picked(f.b, packed, [source(lane) * count + component for lane in range(CHUNK)])
+        for component in range(count)
+    ]
+
+
+def _gathered(t: _Transfer, count: int, first: Any) -> list[Any]:
+    """The components of a chunk whose lanes read 4, 8 or 16 bytes from anywhere."""
+    f, b, bits = t.f, t.f.b, t.memory.width * count
+    if bits == 128:
+        parts = []
+        for start in range(0, CHUNK, GROUP):
+            lanes = (b.add(first, i64(start + lane)) for lane in range(GROUP))
+            words = [f.load(ir.VectorType(t.memory, count), t.address(lane)) for lane in lanes]
+            parts.append(_transposed(b, words))
+        return [_joined(b, list(words)) for words in zip(*parts, strict=True)]
+    size, word = 512 // bits, ir.IntType(bits)
+    pointers, everywhere = ir.VectorType(PTR, size), ir.Constant(ir.VectorType(I1, size), [1] * size)
+    words = []
+    for start in range(0, CHUNK, size):
+        at = b.mul(b.add(first, i64(start)), i64(8))
+        addresses = b.inttoptr(f.load(ir.VectorType(I64, size), t.out, at, 64), pointers)
+        result = ir.VectorType(word, size)
+        arguments = [addresses, i32(1), everywhere, ir.Constant(result, ir.Undefined)]
+        words.append(f.call(f"llvm.masked.gather.v{size}i{bits}.v{size}p0", result, arguments))
+    return _planes(b, b.bitcast(_joined(b, words), ir.VectorType(t.memory, CHUNK * count)), count)
+
+
+def _picked(b: Any, vector: Any, picks: list[int]) -> Any:
+    """The elements of a vector with those numbers."""
+    mask = ir.Constant(ir.VectorType(I32, len(picks)), picks)
+    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+
+def _joined(b: Any, vectors: list[Any]) -> Any:
+    """Vectors one behind the other, as one; their number is a power of two."""
+    while len(vectors) > 1:
+        picks = ir.Constant(
+            ir.VectorType(I32, 2 * vectors[0].type.count), list(range(2 * vectors[0].type.count))
+        )
+        vectors = [b.shuffle_vector(*vectors[n : n + 2], picks) for n in range(0, len(vectors), 2)]
+    return vectors[0]
+
+
+def _planes(b: Any, packed: Any, count: int) -> list[Any]:
+    """A chunk's elements by component. Short ones are parted in steps: pairs of them move as one."""
+    size, element = packed.type.count, packed.type.element
+    if count == 4 and element.width < 32:
+        pairs = b.bitcast(packed, ir.VectorType(ir.IntType(2 * element.width), size // 2))
+        halves = [b.bitcast(p, ir.VectorType(element, size // 2)) for p in _planes(b, pairs, 2)]
+        return [plane for half in halves for plane in _planes(b, half, 2)]
+    return [_picked(b, packed, list(range(component, size, count))) for component in range(count)]
 
 
 def _transposed(b: Any, lanes: list[Any]) -> list[Any]:
@@ -135,13 +221,7 @@ def _transposed(b: Any, lanes: list[Any]) -> list[Any]:
     def shuffle(left: Any, right: Any, picks: list[int]) -> Any:
         return b.shuffle_vector(left, right, ir.Constant(ir.VectorType(I32, len(picks)), picks))
 
-    def joined(vectors: list[Any]) -> Any:
-        while len(vectors) > 1:
-            picks = list(range(2 * vectors[0].type.count))
-            vectors = [shuffle(vectors[n], vectors[n + 1], picks) for n in range(0, len(vectors), 2)]
-        return vectors[0]
-
-    rows = [joined(lanes[n::4]) for n in range(4)]  # part k of row n is lane 4k + n
+    rows = [_joined(b, lanes[n::4]) for n in range(4)]  # part k of row n is lane 4k + n
     low = [base + n for base in (0, 4, 8, 12) for n in (0, 16, 1, 17)]
     high = [base + n for base in (0, 4, 8, 12) for n in (2, 18, 3, 19)]
     pairs = [shuffle(rows[n], rows[n + 1], picks) for n in (0, 2) for picks in (low, high)]
@@ -159,32 +239,35 @@ def _extend(b: Any, value: Any, bits: int) -> Any:
     return b.zext(value, ir.VectorType(wide, value.type.count) if element is not value.type else wide)
 
 
-def _store(module: Any, wave: int, space: str, letter: str, memory: int, register: int) -> None:
-    """st{g,l,p}_{memory}_{register}(w, data row, address row, offset, count, pc)."""
-    t = _Transfer(module, wave, f"st{letter}_{memory}_{register}", space, memory, register)
+def _store(module: Any, wave: int, memory: int, register: int) -> None:
+    """store_{memory}_{register}."""
+    t = _Transfer(module, wave, "store", memory, register)
     f, b = t.f, t.f.b
     narrow = memory < register
 
-    def bulk(count: int, first: Any) -> None:
-        packed = None
+    def packed(count: int, first: Any) -> Any:
+        whole = None
         for component in range(count):
             value = f.load(ir.VectorType(t.register, CHUNK), t.cell(i64(component), first), 0, 32)
             value = b.trunc(value, ir.VectorType(t.memory, CHUNK)) if narrow else value
             wide = _place(b, value, component, count)
-            packed = wide if packed is None else _merge(b, packed, wide, component, count)
-        f.store(packed, t.address(first), 0, 1)
+            whole = wide if whole is None else _merge(b, whole, wide, component, count)
+        return whole
 
-    with f.loop(wave // CHUNK) as chunk:
-        mask, first = t.mask(chunk), _lane0(t, chunk)
-        done = t.fast(mask, (1, 2, 4), lambda count: bulk(count, first))
-        with f.lanes(b.select(done, i32(0), mask)) as bit:
+    with t.chunks() as (mask, first):
+        rest = f.local(I32, mask)
+        for count in (1, 2, 4):
+            with f.when(b.and_(t.in_line(mask), t.counts(count))):
+                f.store(packed(count, first), t.address(first), 0, 1)
+                b.store(i32(0), rest)
+        with f.lanes(f.get(rest, I32)) as bit:
             lane = b.add(bit, first)
             pointer = t.address(lane)
             with f.loop(t.count) as component:
                 value = f.load(t.register, t.cell(component, lane), 0, register // 8)
                 value = b.trunc(value, t.memory) if narrow else value
                 f.store(value, pointer, b.mul(component, i64(memory // 8)))
-    b.ret(i32(0))
+    b.ret_void()
     f.finish()
 
 

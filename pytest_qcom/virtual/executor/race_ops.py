@@ -7,6 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from pytest_qcom.virtual.executor.address_ops import lane_address
 from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, VOID, Function, i32, i64
 from pytest_qcom.virtual.executor.lane_ops import each
 from pytest_qcom.virtual.executor.layout import (
@@ -43,7 +44,7 @@ def emit(module: Any, wave: int) -> None:
 
 def _raced(module: Any) -> None:
     """raced(job, address, kinds, now, before): counts a race and keeps the first."""
-    f = Function(module, "raced", VOID, [PTR, I64, I64, I64, I64])
+    f = Function(module, "raced", VOID, [PTR, I64, I64, I64, I64], private=True)
     job, address, kinds, now, before = f.args
     count = f.load(I64, job, field(Job, "races"), 8)
     f.store(f.b.add(count, i64(1)), job, field(Job, "races"), 8)
@@ -56,7 +57,7 @@ def _raced(module: Any) -> None:
 
 def _shadow(module: Any) -> None:
     """shadow(job, address): what is kept for a mapped address."""
-    f = Function(module, "shadow", PTR, [PTR, I64])
+    f = Function(module, "shadow", PTR, [PTR, I64], private=True)
     job, address = f.args
     b = f.b
     table = f.load(PTR, job, field(Job, "ranges"), 8)
@@ -84,7 +85,7 @@ def _shadow(module: Any) -> None:
 
 def _note(module: Any) -> None:
     """note(w, address, bytes, kind, pc): one lane's access; all of it is mapped."""
-    f = Function(module, "note", VOID, [PTR, I64, I64, I32, I32])
+    f = Function(module, "note", VOID, [PTR, I64, I64, I32, I32], private=True)
     w, address, size, kind, pc = f.args
     b = f.b
     job = f.load(PTR, w, Header.JOB, 8)
@@ -140,7 +141,7 @@ def _watch_global(module: Any, wave: int) -> None:
         mask = f.load(I32, w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
         with f.lanes(mask) as bit:
             lane = b.add(bit, b.mul(chunk, i64(CHUNK)))
-            f.call("note", VOID, [w, f.load(I64, out, b.mul(lane, i64(8)), 8), size, kind, pc])
+            f.call("note", VOID, [w, lane_address(f, out, mode, size, lane), size, kind, pc])
     b.ret(i32(0))
     f.finish()
 

@@ -25,28 +25,6 @@ from pytest_qcom.virtual.executor import (
 from pytest_qcom.virtual.executor.cache import ObjectCache
 from pytest_qcom.virtual.executor.target import Compiler, Effort, Host
 
-_PRIVATE = {
-    "search",
-    "check_lanes",
-    "start_wave",
-    "settle",
-    "run_group",
-    "system",
-    "texel",
-    "decode",
-    "place",
-    "find",
-    "word_address",
-    "texel_address",
-    "change_32",
-    "change_64",
-    "store_texel",
-    "record",
-    "raced",
-    "shadow",
-    "note",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -74,7 +52,7 @@ def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
     surface_ops.emit(module, wave)
     race_ops.emit(module, wave)
     scheduler.emit(module, wave, host.flushes)
-    names = [f.name for f in module.functions if f.blocks and f.name not in _PRIVATE]
+    names = [f.name for f in module.functions if f.blocks and f.linkage != "internal"]
     names += [f"sfu_{name}" for name in sfu.NAMES]
     body = "\n".join(line for line in str(module).splitlines() if not line.startswith("target "))
     return body + "\n" + sfu.text(host), tuple(names)

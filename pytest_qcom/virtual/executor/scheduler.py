@@ -78,7 +78,7 @@ def _choose(module: Any, wave: int) -> None:
 
 def _splat(module: Any, wave: int) -> None:
     """system(w, offset, x, y, z, rows): three values into rows of lanes, or into shared scalars."""
-    f = Function(module, "system", VOID, [PTR, I64, I32, I32, I32, I1])
+    f = Function(module, "system", VOID, [PTR, I64, I32, I32, I32, I1], private=True)
     w, offset, *values, rows = f.args
     with f.when(f.b.icmp_signed("==", offset, i64(0))):
         f.b.ret_void()
@@ -109,7 +109,7 @@ def _start_wave(module: Any, wave: int) -> None:
 
     Registers, local and private memory are zero, where silicon has leftovers.
     """
-    f = Function(module, "start_wave", VOID, [PTR, PTR, PTR, I64, I64])
+    f = Function(module, "start_wave", VOID, [PTR, PTR, PTR, I64, I64], private=True)
     job, arena, w, index, group = f.args
     b = f.b
     _zero(f, w, i64(Header.PCS))
@@ -168,7 +168,7 @@ def _system_values(f: Function, job: Any, w: Any, index: Any, group: Any, wave: 
 
 def _deadlock(module: Any) -> None:
     """settle(job, states): opens the barrier. 0: all done, 1: go on, 2: some waves wait for ended ones."""
-    f = Function(module, "settle", I32, [PTR, PTR])
+    f = Function(module, "settle", I32, [PTR, PTR], private=True)
     job, states = f.args
     b = f.b
     stride = _get(f, job, "stride")
@@ -191,7 +191,7 @@ def _deadlock(module: Any) -> None:
 
 def _run_group(module: Any) -> None:
     """run_group(job, arena, group): the number of the wave that failed, or -1."""
-    f = Function(module, "run_group", I64, [PTR, PTR, I64])
+    f = Function(module, "run_group", I64, [PTR, PTR, I64], private=True)
     job, arena, group = f.args
     b = f.b
     waves, stride = _get(f, job, "waves"), _get(f, job, "stride")

@@ -54,7 +54,7 @@ def emit(module: Any, wave: int) -> None:
 
 def _find(module: Any) -> None:
     """find(w, table, slot, lane, pc): the record of a slot; null after recording why there is none."""
-    f = Function(module, "find", PTR, [PTR, I32, I32, I32, I32])
+    f = Function(module, "find", PTR, [PTR, I32, I32, I32, I32], private=True)
     w, table, slot, lane, pc = f.args
     b = f.b
     job = f.load(PTR, w, Header.JOB, 8)
@@ -78,7 +78,7 @@ def _find(module: Any) -> None:
 
 def _word_address(module: Any) -> None:
     """word_address(record, index, unit): where word ``index`` of a buffer lies, 0 outside of it."""
-    f = Function(module, "word_address", I64, [PTR, I64, I64])
+    f = Function(module, "word_address", I64, [PTR, I64, I64], private=True)
     record, index, unit = f.args
     b = f.b
     width = b.zext(f.load(I32, record, field(TextureRecord, "width"), 4), I64)
@@ -92,7 +92,7 @@ def _word_address(module: Any) -> None:
 
 def _texel_address(module: Any) -> None:
     """texel_address(record, x, y, z, unit): where a texel lies, 0 outside; with a unit as word_address."""
-    f = Function(module, "texel_address", I64, [PTR, I32, I32, I32, I64])
+    f = Function(module, "texel_address", I64, [PTR, I32, I32, I32, I64], private=True)
     record, x, y, z, unit = f.args
     with f.when(f.b.icmp_signed("!=", unit, i64(0))):
         f.b.ret(f.call("word_address", I64, [record, f.b.zext(x, I64), unit]))

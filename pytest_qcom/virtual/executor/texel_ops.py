@@ -44,7 +44,7 @@ def inside(f: Function, record: Any, x: Any, y: Any, z: Any = None) -> Any:
 
 def _place(module: Any) -> None:
     """place(record, x, y, z): the address of a texel, 0 outside of the image."""
-    f = Function(module, "place", I64, [PTR, I32, I32, I32])
+    f = Function(module, "place", I64, [PTR, I32, I32, I32], private=True)
     record, x, y, z = f.args
     b = f.b
     with f.when(b.not_(inside(f, record, x, y, z))):
@@ -90,7 +90,7 @@ def _bounds(form: Format) -> tuple[float, float]:
 
 def _decode(module: Any) -> None:
     """decode(record, address): the texel at an address; components that the format lacks are 0, 0 and 1."""
-    f = Function(module, "decode", QUAD, [PTR, I64])
+    f = Function(module, "decode", QUAD, [PTR, I64], private=True)
     record, address = f.args
     b = f.b
     pointer = b.inttoptr(address, PTR)
@@ -132,7 +132,7 @@ def _numbers(f: Function, form: Format, raw: Any) -> Any:
 
 def _texel(module: Any) -> None:
     """texel(record, x, y, z): four components, with the swizzle of the descriptor."""
-    f = Function(module, "texel", QUAD, [PTR, I32, I32, I32])
+    f = Function(module, "texel", QUAD, [PTR, I32, I32, I32], private=True)
     record, *coordinates = f.args
     b = f.b
     address = f.call("place", I64, [record, *coordinates])
@@ -159,7 +159,7 @@ def _texel(module: Any) -> None:
 
 def _store_texel(module: Any) -> None:
     """store_texel(record, x, y, z, value): the inverse of texel, without swizzle."""
-    f = Function(module, "store_texel", VOID, [PTR, I32, I32, I32, QUAD])
+    f = Function(module, "store_texel", VOID, [PTR, I32, I32, I32, QUAD], private=True)
     record, x, y, z, value = f.args
     b = f.b
     address = f.call("place", I64, [record, x, y, z])
