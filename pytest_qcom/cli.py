@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_qcom.arguments import natural, positive
-from pytest_qcom.devices import registry
+from pytest_qcom.devices import HAZARD_MODES, registry
 from pytest_qcom.errors import DecodeError, EncodeError, EnvelopeError, KernelError, QcomError
-from pytest_qcom.settings import DEFAULT_DEVICE, HAZARD_MODES
+from pytest_qcom.settings import DEFAULT_DEVICE
 
 if TYPE_CHECKING:
     from pytest_qcom.isa.program import Program

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qcom.arguments import integer
-from pytest_qcom.devices import RACES_VARIABLE
+from pytest_qcom.devices import HAZARD_MODES, RACES_VARIABLE
 
 DEFAULT_DEVICE = "virtual"
 DEVICE_VARIABLE = "QCOM_DEVICE"
-HAZARD_MODES = ("strict", "emulate", "off")
 
 OPTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (

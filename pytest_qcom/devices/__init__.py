@@ -2,6 +2,9 @@
 
 import os
 
+HAZARD_MODES = ("strict", "emulate", "off")
+"""What a virtual device does with programs whose waits are too short."""
+
 RACES_VARIABLE = "QCOM_RACES"
 """Set to anything but 0 in the environment: virtual devices look for races between workgroups."""
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_qcom.devices import HAZARD_MODES
 from pytest_qcom.errors import DeviceUnavailable, closest
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ PROJECT_FILE = ".qcom-devices.toml"
 USER_FILE = Path("qcom/devices.toml")
 NODE = Path("/dev/kgsl-3d0")
 CHIP = "Adreno 630"
-VIRTUAL_HAZARDS = ("strict", "emulate", "off")
 KINDS = ("virtual", "local", "ssh")
 FIELDS = ("kind", "host", "python", "device")
 
@@ -81,9 +81,9 @@ class Entry:
         Raises:
             DeviceUnavailable: no node, an unknown mode, or nothing to reach it with.
         """
-        if self.kind == "virtual" and hazards not in VIRTUAL_HAZARDS:
+        if self.kind == "virtual" and hazards not in HAZARD_MODES:
             raise DeviceUnavailable(
-                f"device {self.name} with hazards mode {hazards!r}: it has {', '.join(VIRTUAL_HAZARDS)}; "
+                f"device {self.name} with hazards mode {hazards!r}: it has {', '.join(HAZARD_MODES)}; "
                 f"choose one of them",
                 device=self.name,
             )

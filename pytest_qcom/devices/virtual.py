@@ -10,7 +10,7 @@ from typing import Any
 from pytest_qcom.analysis import hazards
 from pytest_qcom.analysis.clock import Clock
 from pytest_qcom.analysis.findings import errors
-from pytest_qcom.devices import RACES_VARIABLE, races_wanted
+from pytest_qcom.devices import HAZARD_MODES, RACES_VARIABLE, races_wanted
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.errors import DeviceUnavailable
 from pytest_qcom.isa.instruction import FiberId
@@ -71,14 +71,12 @@ def hook(hazards_mode: str) -> ProgramHook | None:
     Raises:
         DeviceUnavailable: an unknown mode.
     """
-    if hazards_mode in ("off", "emulate"):
-        return None
-    if hazards_mode == "strict":
-        return _check
-    raise DeviceUnavailable(
-        f"virtual device with hazards mode {hazards_mode!r}: the modes are strict, emulate and off; "
-        "choose one of them"
-    )
+    if hazards_mode not in HAZARD_MODES:
+        raise DeviceUnavailable(
+            f"virtual device with hazards mode {hazards_mode!r}: the modes are {', '.join(HAZARD_MODES)}; "
+            "choose one of them"
+        )
+    return _check if hazards_mode == "strict" else None
 
 
 @contextlib.contextmanager

@@ -257,7 +257,7 @@ WRONG_MARKERS = {
     "qcom_kernel('copi')": "no kernel is called 'copi'; did you mean copy",
     "qcom_kernel('copy', case='huge')": "kernel copy has no case 'huge'; it has small, large",
     "qcom_kernel('copy', case=1)": "case 1 is no text; write qcom_kernel(name, case=None, **options)",
-    "qcom_kernel('copy', m=3)": "kernel copy has no option 'm'; did you mean n?",
+    "qcom_kernel('copy', m=3)": "kernel copy has no option 'm'; there are n",
     "qcom_kernel('copy', n='many')": "kernel copy: option n is 'many'; give a whole number",
 }
 
