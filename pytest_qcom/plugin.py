@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_qcom.baselines import Measurement
-from pytest_qcom.errors import EnvelopeError, KernelError, QcomError
+from pytest_qcom.errors import EnvelopeError, QcomError
 from pytest_qcom.report import row, seed_note, table, trust, versions
-from pytest_qcom.session import PROPERTY, Session
+from pytest_qcom.session import PATCH_PROPERTY, PROPERTY, Session
 from pytest_qcom.settings import INI, MARKERS, OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -28,13 +28,20 @@ if TYPE_CHECKING:
     from pytest_qcom.devices.device import Device
     from pytest_qcom.expected import Failure
     from pytest_qcom.isa.program import Program
+    from pytest_qcom.openpilot.patch import Report
+    from pytest_qcom.patched import Patched
     from pytest_qcom.targets import Composed, Target
 
 SESSION = pytest.StashKey[Session]()
 SEED = pytest.StashKey[int]()
 NODE_ID = pytest.StashKey[str]()
 PROBLEM = pytest.StashKey[str]()
-TARGET = "kernel_target"
+TARGETS = {"qcom_kernel": "kernel_target", "qcom_patch": "patch_target"}
+"""Marker to the fixture that gives what it names."""
+RUNS = {"qcom_kernel": "kernel_run", "qcom_patch": "patch_run"}
+"""Marker to the fixture that runs it."""
+TABLES = {PROPERTY: ("kernel", "kernels"), PATCH_PROPERTY: ("patch", "patches")}
+"""A result's property to what it is of, one and many."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -132,21 +139,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    markers = list(metafunc.definition.iter_markers("qcom_kernel"))
-    if markers and TARGET in metafunc.fixturenames:
-        targets = [target for marker in markers for target in marked(marker)]
-        metafunc.parametrize(
-            TARGET, targets, ids=[getattr(target, "key", "invalid") for target in targets], indirect=True
-        )
+    for name, fixture in TARGETS.items():
+        markers = list(metafunc.definition.iter_markers(name))
+        if markers and fixture in metafunc.fixturenames:
+            targets = [target for marker in markers for target in marked(marker, metafunc.config)]
+            ids = [getattr(target, "key", "invalid") for target in targets]
+            metafunc.parametrize(fixture, targets, ids=ids, indirect=True)
 
 
-def marked(marker: pytest.Mark) -> list[Target | Composed] | list[KernelError]:
-    """What a ``qcom_kernel`` marker asks for; an error is raised later, as an error of that test alone."""
-    from pytest_qcom import targets
-
+def marked(marker: pytest.Mark, config: pytest.Config) -> Sequence[Target | Composed | Patched | QcomError]:
+    """What a marker of ours asks for; an error is raised later, as an error of that test alone."""
     try:
+        if marker.name == "qcom_patch":
+            from pytest_qcom import patched
+
+            return patched.read(marker.args, marker.kwargs, config.rootpath)
+        from pytest_qcom import targets
+
         return targets.read(marker.args, marker.kwargs)
-    except KernelError as error:
+    except QcomError as error:
         return [error]
 
 
@@ -159,11 +170,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             named[name].stash[PROBLEM] = problem
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if TARGET in fixtures:
+        if any(fixture in fixtures for fixture in TARGETS.values()):
             item.add_marker(pytest.mark.benchmark(timer=config.stash[SESSION].clock), append=False)
-        elif item.get_closest_marker("qcom_kernel") is not None:
-            item.stash[PROBLEM] = "marked qcom_kernel, but does not take the fixture 'kernel_run'"
-        if "device" in fixtures and not config.stash[SESSION].entry.shared:
+        for marker, fixture in TARGETS.items():
+            if fixture not in fixtures and item.get_closest_marker(marker) is not None:
+                item.stash[PROBLEM] = f"marked {marker}, but does not take the fixture {RUNS[marker]!r}"
+        if {"device", "patch_run"} & set(fixtures) and not config.stash[SESSION].entry.shared:
             item.add_marker(pytest.mark.xdist_group(f"qcom-{config.stash[SESSION].entry.name}"))
 
 
@@ -229,17 +241,28 @@ def random_generator(node: pytest.Item) -> np.random.Generator:
 @pytest.fixture
 def kernel_target(request: pytest.FixtureRequest) -> Target | Composed:
     """The kernel, case and options of the test's ``qcom_kernel`` marker."""
+    found: Target | Composed = the_target(request, "qcom_kernel", "case")
+    return found
+
+
+@pytest.fixture
+def patch_target(request: pytest.FixtureRequest) -> Patched:
+    """The patch and graph of the test's ``qcom_patch`` marker."""
+    found: Patched = the_target(request, "qcom_patch", "model")
+    return found
+
+
+def the_target(request: pytest.FixtureRequest, marker: str, part: str) -> Any:
+    """What the test is parametrized with, or what its only marker names."""
     found = [request.param] if hasattr(request, "param") else []
     if not found:
-        found = [target for marker in request.node.iter_markers("qcom_kernel") for target in marked(marker)]
+        found = [each for mark in request.node.iter_markers(marker) for each in marked(mark, request.config)]
     if len(found) != 1:
-        pytest.fail(
-            f"{request.node.nodeid}: kernel_run needs a qcom_kernel marker and its case", pytrace=False
-        )
-    target: Target | Composed | KernelError = found[0]
-    if isinstance(target, KernelError):
-        pytest.fail(f"{request.node.nodeid}: {target}", pytrace=False)
-    return target
+        problem = f"{RUNS[marker]} needs a {marker} marker and its {part}"
+        pytest.fail(f"{request.node.nodeid}: {problem}", pytrace=False)
+    if isinstance(found[0], QcomError):
+        pytest.fail(f"{request.node.nodeid}: {found[0]}", pytrace=False)
+    return found[0]
 
 
 @pytest.fixture
@@ -252,6 +275,19 @@ def kernel_run(
 
     def run() -> Outcome:
         return session.run(kernel_target, generator, benchmark, request.node.user_properties)
+
+    return run
+
+
+@pytest.fixture
+def patch_run(request: pytest.FixtureRequest, patch_target: Patched, benchmark: Any) -> Callable[[], Report]:
+    """Checks the patch of the test's marker: ``patch_run()`` runs the graph before and after it on the same
+    random inputs, and holds the patched one to its floor."""
+    session = request.config.stash[SESSION]
+    generator = random_generator(request.node)
+
+    def run() -> Report:
+        return session.run_patch(patch_target, generator, benchmark, request.node.user_properties)
 
     return run
 
@@ -292,34 +328,34 @@ class Recorder:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.results: list[tuple[Measurement, bool]] = []
+        self.results: dict[str, list[tuple[Measurement, bool]]] = {name: [] for name in TABLES}
         self.notes: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":
-            self.results += [
-                (Measurement.loads(str(value)), report.passed)
-                for name, value in report.user_properties
-                if name == PROPERTY
-            ]
+            for name, value in report.user_properties:
+                if name in self.results:
+                    self.results[name].append((Measurement.loads(str(value)), report.passed))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self.session.settings.update and session.config.option.collectonly is False:
             try:
-                self.notes.append(self.session.store([result for result, passed in self.results if passed]))
+                every = [result for results in self.results.values() for result, passed in results if passed]
+                self.notes.append(self.session.store(every))
             except QcomError as error:
                 self.notes.append(f"ERROR: {error}")
                 if session.exitstatus == pytest.ExitCode.OK:  # an interrupt stays one
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.results or self.notes:
-            terminalreporter.section("kernels")
-        if self.results:
-            for line in table(sorted(row(result) for result, _ in self.results)):
+        shown = {name: results for name, results in self.results.items() if results}
+        if self.notes and not shown:
+            terminalreporter.section("floors")
+        for name, results in shown.items():
+            one, many = TABLES[name]
+            terminalreporter.section(many)
+            for line in table(one, sorted(row(result) for result, _ in results)):
                 terminalreporter.write_line(line)
-            for line in trust(self.session.entry.mode):
-                terminalreporter.write_line(line)
-        for note in self.notes:
-            terminalreporter.write_line(note)
+        for line in [*(trust(self.session.entry.mode) if shown else []), *self.notes]:
+            terminalreporter.write_line(line)

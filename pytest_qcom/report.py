@@ -7,7 +7,7 @@ from importlib import metadata
 
 from pytest_qcom.baselines import Measurement
 
-COLUMNS = ("kernel", "shape", "speed", "floor", "margin", "max error", "hazards")
+COLUMNS = ("shape", "speed", "floor", "margin", "max error", "hazards")
 
 
 def row(measurement: Measurement) -> tuple[str, ...]:
@@ -24,10 +24,14 @@ def row(measurement: Measurement) -> tuple[str, ...]:
     )
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of the summary: the first column left, the others right; column names first."""
-    cells = [COLUMNS, *rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
+def table(what: str, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of the summary: the first column left, the others right; column names first.
+
+    Args:
+        what: name of the first column.
+    """
+    cells = [(what, *COLUMNS), *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     return [
         "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)
@@ -62,7 +66,7 @@ def seed_note(seed: int, session_seed: int) -> str:
     """What a failed test with random inputs prints."""
     return (
         f"random inputs drawn with seed {seed:#018x} (from the node id and --qcom-seed {session_seed}); "
-        f"qcom run takes it as --seed"
+        f"qcom run and qcom graph take it as --seed"
     )
 
 

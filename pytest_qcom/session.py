@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pytest_qcom import baselines, expected, report
 from pytest_qcom.devices import RACES_VARIABLE, races_wanted, registry
@@ -21,15 +21,29 @@ if TYPE_CHECKING:
 
     from pytest_qcom.conformance import Outcome
     from pytest_qcom.devices.device import Device
+    from pytest_qcom.openpilot.patch import Report
+    from pytest_qcom.patched import Patched
     from pytest_qcom.targets import Composed, Target
 
 PROPERTY = "qcom"
+"""Name of a kernel's result among a test's ``user_properties``."""
+PATCH_PROPERTY = "qcom-patch"
+"""Name of a patch's."""
+R = TypeVar("R", bound="Timed")
 DEFAULT_STORAGE = "file://./.benchmarks"
 HARDWARE_ROUNDS = 10
 YOUNG = 1
 """The generation of garbage that is collected after each test."""
 OLD_AFTER = 50
 """Tests after which all garbage is collected."""
+
+
+class Timed(Protocol):
+    """What can be run again and again."""
+
+    def launch(self) -> float:
+        """Runs it once; device seconds."""
+        ...
 
 
 class Clock:
@@ -289,21 +303,12 @@ class Session:
         from pytest_qcom import composed, conformance
         from pytest_qcom.targets import Composed
 
-        runs: list[conformance.Run | composed.Sequence] = []
-
-        def setup() -> None:  # within pytest-benchmark, which otherwise warns of a test that fails here
-            if runs:
-                return
+        def prepare() -> conformance.Run | composed.Sequence:
             if isinstance(target, Composed):
-                runs.append(composed.prepare(self.device, target.kernel, target.options, generator))
-            else:
-                runs.append(conformance.prepare(self.device, target.kernel, target.options, generator))
+                return composed.prepare(self.device, target.kernel, target.options, generator)
+            return conformance.prepare(self.device, target.kernel, target.options, generator)
 
-        self.clock.restart()
-        benchmark.group, benchmark.name, benchmark.fullname = target.kernel.name, target.key, target.key
-        rounds = 1 if self.entry.deterministic else HARDWARE_ROUNDS
-        benchmark.pedantic(lambda: self.clock.add(runs[0].launch()), setup=setup, rounds=rounds)
-        [run] = runs
+        run = self._timed(target.kernel.name, target.key, benchmark, prepare)
         outcome = run.judge()
         measured = baselines.Measurement(
             key=target.key,
@@ -319,11 +324,84 @@ class Session:
             hazards=self.settings.hazards,
             claim=target.kernel.claim,
         )
-        self._hold(measured, benchmark, properties)
+        self._hold(measured, benchmark, properties, PROPERTY)
         return outcome
 
+    def run_patch(
+        self, target: Patched, generator: Generator, benchmark: Any, properties: list[tuple[str, Any]]
+    ) -> Report:
+        """Runs a graph before and after a patch on random inputs, compares, and holds it to its floor.
+
+        Args:
+            benchmark, properties: as for :meth:`run`.
+
+        Raises:
+            PatchError: the patch does not fit the graph, or results move by more than it allows.
+            GraphError: no graph that can be read.
+            DeviceUnavailable: tinygrad's device in this process is not this session's.
+            BaselineError, FloorError: as :meth:`run`.
+        """
+        __tracebackhide__ = True
+        from pytest_qcom import patched
+
+        self.host_tinygrad()
+        name = target.patch.name
+        run = self._timed(name, target.key, benchmark, lambda: patched.prepare(target, generator))
+        report = run.judge()
+        measured = baselines.Measurement(
+            key=target.key,
+            kernel=name,
+            case=target.model,
+            options={},
+            shape=run.shape,
+            unit=patched.UNIT,
+            work=1.0,
+            seconds=tuple(run.seconds),
+            floor=None,
+            max_error=report.error,
+            hazards=self.settings.hazards,
+            claim=f"results move by {target.patch.tolerance.share:g} at most",
+        )
+        self._hold(measured, benchmark, properties, PATCH_PROPERTY)
+        return report
+
+    def host_tinygrad(self) -> None:
+        """Makes sure that tinygrad programs of this process run on the device.
+
+        Raises:
+            DeviceUnavailable: they cannot: it is behind ssh, or tinygrad has opened another one.
+        """
+        if self.entry.kind == "ssh":
+            raise DeviceUnavailable(
+                f"device {self.entry.name} is behind ssh, and tinygrad programs run in this process: run "
+                f"pytest at {self.entry.host} with --qcom-device {self.entry.device}",
+                device=self.entry.name,
+            )
+        if not self.installed:
+            self.install()
+
+    def _timed(self, group: str, key: str, benchmark: Any, prepare: Callable[[], R]) -> R:
+        """What ``prepare`` makes, after as many launches as are timed on the device."""
+        __tracebackhide__ = True
+        runs: list[R] = []
+
+        def setup() -> None:  # within pytest-benchmark, which otherwise warns of a test that fails here
+            if not runs:
+                runs.append(prepare())
+
+        self.clock.restart()
+        benchmark.group, benchmark.name, benchmark.fullname = group, key, key
+        rounds = 1 if self.entry.deterministic else HARDWARE_ROUNDS
+        benchmark.pedantic(lambda: self.clock.add(runs[0].launch()), setup=setup, rounds=rounds)
+        [run] = runs
+        return run
+
     def _hold(
-        self, measured: baselines.Measurement, benchmark: Any, properties: list[tuple[str, Any]]
+        self,
+        measured: baselines.Measurement,
+        benchmark: Any,
+        properties: list[tuple[str, Any]],
+        name: str,
     ) -> None:
         """Records a measurement, whatever comes of it, then holds it against its floor."""
         __tracebackhide__ = True
@@ -334,7 +412,7 @@ class Session:
             except BaselineError as error:
                 problem = error
         measured = dataclasses.replace(measured, floor=floor.value if floor else None)
-        properties.append((PROPERTY, measured.dumps()))
+        properties.append((name, measured.dumps()))
         benchmark.extra_info.update(baselines.extra_info(measured, self.machine, report.versions()))
         if problem is not None:
             raise problem.with_traceback(None)  # the test's line and the message, not how it was read

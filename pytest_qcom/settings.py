@@ -82,6 +82,9 @@ MARKERS = (
     "qcom_kernel(name, case=None, **options): run the declared kernel NAME (see 'qcom list') in the case "
     "CASE, or in each of its cases; keyword arguments change options of the case. The test takes the fixture "
     "'kernel_run'.",
+    "qcom_patch(*names, model=None, graph=None): check the declared patches of captured graphs NAMES, or "
+    "all, on the declared model MODEL, on each that they fit, or on the pickle GRAPH of a TinyJit. The test "
+    "takes the fixture 'patch_run'.",
     "long: takes more than a few seconds.",
 )
 

@@ -33,6 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "targets": {"baselines", "kernels"},
     "conformance": {"devices", "kernels", "targets"},
     "composed": {"conformance", "devices", "kernels", "targets"},
+    "patched": {"baselines", "openpilot"},
     "split": {"devices", "kernels"},
     "catalogue": {"analysis", "baselines", "isa", "kernels", "targets"},
     "timings": {"analysis", "kernels", "measurements"},

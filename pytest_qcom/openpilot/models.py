@@ -5,12 +5,15 @@ Sizes are as small as tinygrad still treats in the same way, such that images ar
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_qcom.errors import GraphError, closest
+from pytest_qcom.openpilot import reading
 from pytest_qcom.openpilot.capture import Function, Model, Shape
+from pytest_qcom.openpilot.graph import Graph
 
 if TYPE_CHECKING:
     from tinygrad import Tensor
@@ -157,6 +160,26 @@ MODELS: dict[str, Model] = {
     )
 }
 """The declared models by name."""
+
+
+@functools.cache
+def pickled(name: str) -> bytes:
+    """The pickle of a declared model, captured once a process.
+
+    Raises:
+        GraphError: there is no such model.
+    """
+    return find(name).pickled()
+
+
+@functools.cache
+def captured(name: str) -> Graph:
+    """The graph of a declared model, captured once a process.
+
+    Raises:
+        GraphError: there is no such model.
+    """
+    return reading.read(pickled(name), name)
 
 
 def find(name: str) -> Model:

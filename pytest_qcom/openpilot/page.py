@@ -6,33 +6,35 @@ Run ``python -m pytest_qcom.openpilot.page > docs/patches.md`` to renew it; the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_qcom.openpilot import patch
-from pytest_qcom.openpilot.graph import Graph
-from pytest_qcom.openpilot.models import MODELS
-from pytest_qcom.openpilot.patch import Applied, Patch
+from pytest_qcom.openpilot import registry
+from pytest_qcom.openpilot.models import MODELS, captured
+from pytest_qcom.openpilot.patch import Patch
 from pytest_qcom.openpilot.registry import PATCHES
 
-Captured = Callable[[str], Graph]
-"""Gives the graph of a declared model."""
-Apply = Callable[[str, str], Applied]
-"""Applies a patch, by its name, to the graph of a declared model."""
 
-
-def page(captured: Captured, applied: Apply) -> str:
+def page() -> str:
     """The page as Markdown."""
-    return "\n".join(_lines(captured, applied)) + "\n"
+    return "\n".join(_lines()) + "\n"
 
 
-def _lines(captured: Captured, applied: Apply) -> Iterator[str]:
+def _lines() -> Iterator[str]:
     yield "# Patches of captured graphs"
     yield ""
     yield f"Made from {len(PATCHES)} declarations, in the order in which a pipeline applies them. Each is"
     yield "checked by running the graph before and after it on the same random inputs; results may move"
     yield "by the given share of their largest magnitude. `qcom graph patch FILE --patch NAME --check`"
-    yield "applies one and prints what it does to the time."
+    yield "applies one and prints what it does to the time. A test with the marker `qcom_patch` and the"
+    yield "fixture `patch_run` does the same, and holds the patched graph to a floor in runs a second:"
+    yield ""
+    yield "    @pytest.mark.qcom_patch('dedupe-head', graph='model.pkl')"
+    yield "    def test_heads(patch_run):"
+    yield "        assert patch_run().error == 0"
+    yield ""
+    yield "`qcom_patch('dedupe-head', model='heads')` names a model of the table below, and `qcom_patch()`"
+    yield "all patches, each on the models that it fits. A patch that does not fit fails with the reason."
     yield ""
     yield "# Models that they are checked on"
     yield ""
@@ -42,10 +44,10 @@ def _lines(captured: Captured, applied: Apply) -> Iterator[str]:
         inputs = ", ".join(f"{name} {shape.dtype}{list(shape.dims)}" for name, shape in model.inputs.items())
         yield f"| {model.name} | {model.summary} | {inputs} | {len(captured(model.name).calls)} |"
     for each in PATCHES.values():
-        yield from _section(each, applied)
+        yield from _section(each)
 
 
-def _section(each: Patch, applied: Apply) -> Iterator[str]:
+def _section(each: Patch) -> Iterator[str]:
     yield ""
     yield f"## {each.name}"
     yield ""
@@ -61,21 +63,16 @@ def _section(each: Patch, applied: Apply) -> Iterator[str]:
     yield "| model | sites | calls before | calls after |"
     yield "| --- | --- | --- | --- |"
     for model in each.models:
-        made = applied(each.name, model)
+        made = registry.applied(each.name, model)
         yield f"| {model} | {len(made.sites)} | {len(made.before.calls)} | {len(made.graph.calls)} |"
 
 
 def main() -> None:
     """Prints the page."""
-    from pytest_qcom.devices import registry
+    from pytest_qcom.devices import registry as devices
 
-    with registry.find("virtual", Path.cwd()).install("strict"):
-        graphs = {name: model.graph() for name, model in MODELS.items()}
-
-        def applied(name: str, model: str) -> Applied:
-            return patch.apply(PATCHES[name], graphs[model])
-
-        sys.stdout.write(page(graphs.__getitem__, applied))
+    with devices.find("virtual", Path.cwd()).install("strict"):
+        sys.stdout.write(page())
 
 
 if __name__ == "__main__":

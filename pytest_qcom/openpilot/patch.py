@@ -209,10 +209,18 @@ def judge(applied: Applied, generator: np.random.Generator) -> Report:
     Raises:
         PatchError, GraphError, LaunchError, GpuFault, GpuHang, HazardError: as :func:`check`.
     """
-    patch, graph = applied.patch, applied.before
-    inputs = execution.random_inputs(graph, generator)
-    before = execution.run(graph, inputs)
-    after = execution.run(applied.graph, inputs) if applied.sites else before
+    inputs = execution.random_inputs(applied.before, generator)
+    before = execution.run(applied.before, inputs)
+    return compare(applied, before, execution.run(applied.graph, inputs) if applied.sites else before)
+
+
+def compare(applied: Applied, before: execution.Run, after: execution.Run) -> Report:
+    """What runs of the graph before and after on the same inputs say of what was applied.
+
+    Raises:
+        PatchError: results that differ by more than the patch allows.
+    """
+    patch = applied.patch
     error = max(map(difference, before.results, after.results), default=0.0)
     report = Report(applied, error <= patch.tolerance.share, error, (sum(before.seconds), sum(after.seconds)))
     if not report.ok:

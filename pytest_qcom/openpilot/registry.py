@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 from pytest_qcom.errors import PatchError, closest
-from pytest_qcom.openpilot.patch import Patch
+from pytest_qcom.openpilot import models, patch
+from pytest_qcom.openpilot.patch import Applied, Patch
 from pytest_qcom.openpilot.patches import (
     ablations,
     arithmetic,
@@ -32,3 +35,13 @@ def find(name: str) -> Patch:
     if name in PATCHES:
         return PATCHES[name]
     raise PatchError(f"no patch is called {name!r}; {closest(name, PATCHES)}")
+
+
+@functools.cache
+def applied(name: str, model: str) -> Applied:
+    """A declared patch on a declared model, once a process.
+
+    Raises:
+        PatchError, GraphError: there is no such one, or the patch is wrong.
+    """
+    return patch.apply(find(name), models.captured(model))

@@ -14,29 +14,28 @@ from pytest_qcom.kernels.waits import nop
 from pytest_qcom.openpilot import execution, patch, products, reading, registry, writing
 from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.models import MODELS
-from pytest_qcom.openpilot.page import Apply
-from pytest_qcom.openpilot.patch import EXACT, Edit, Patch, Site, Tolerance
+from pytest_qcom.openpilot.patch import EXACT, Edit, Patch, Report, Site, Tolerance
 from pytest_qcom.openpilot.patches import programs
 from pytest_qcom.openpilot.patches.arithmetic import gelu_polynomial
 from suites.openpilot.near_misses import NEAR_MISSES, with_another_reader
 
 Captured = Callable[[str], Graph]
-PAIRS = [(each.name, model) for each in registry.PATCHES.values() for model in each.models]
+PatchRun = Callable[[], Report]
 OTHERS = [
     (each.name, model) for each in registry.PATCHES.values() for model in MODELS if model not in each.models
 ]
 
 
-@pytest.mark.parametrize(("name", "model"), PAIRS)
-def test_a_patch_keeps_results(captured: Captured, applied: Apply, name: str, model: str) -> None:
-    each, graph = registry.find(name), captured(model)
-    report = patch.judge(applied(name, model), np.random.default_rng(11))
+@pytest.mark.qcom_patch()
+def test_a_patch_keeps_results_and_holds_its_floor(patch_run: PatchRun) -> None:
+    report = patch_run()
     assert report.ok
-    assert report.applied.sites
-    assert report.applied.graph.digest != graph.digest
-    stored = reading.read(writing.dumps(report.applied.graph))
-    assert stored.digest == report.applied.graph.digest
-    again = patch.apply(each, stored)
+    applied = report.applied
+    assert applied.sites
+    assert applied.graph.digest != applied.before.digest
+    stored = reading.read(writing.dumps(applied.graph))
+    assert stored.digest == applied.graph.digest
+    again = patch.apply(applied.patch, stored)
     assert again.graph is stored
     assert not again.sites
 

@@ -14,6 +14,7 @@ from pytest_qcom.baselines import Machine
 from pytest_qcom.errors import BaselineError
 from pytest_qcom.kernels.compositions import COMPOSITIONS
 from pytest_qcom.kernels.registry import KERNELS
+from pytest_qcom.openpilot.registry import PATCHES
 from suites.plugin.test_baselines import measurement
 
 HEADER = ",".join(measurements.COLUMNS)
@@ -209,6 +210,7 @@ def test_stored_floors_of_the_virtual_device_are_those_of_declared_cases() -> No
     stored = baselines.load(STORED, "virtual")
     declared = {f"{kernel.name}[{case.name}]" for kernel in KERNELS.values() for case in kernel.cases}
     declared |= {f"{each.name}[{case.name}]" for each in COMPOSITIONS.values() for case in each.cases}
+    declared |= {f"{each.name}[{model}]" for each in PATCHES.values() for model in each.models}
     assert stored.floors
     assert set(stored.floors) - declared == set()
     assert {floor.model for floor in stored.floors.values()} == {"model: cycle"}
