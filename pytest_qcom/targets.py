@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -12,11 +11,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import compositions, registry
 from pytest_qcom.kernels.composition import Composition
 from pytest_qcom.kernels.kernel import Build, Declared, Kernel
-from pytest_qcom.kernels.notes import words
-
-SHAPE = ("m", "n", "k", "threads", "thread128")
-"""Columns of a table of measurements that are options of a kernel."""
-
+from pytest_qcom.kernels.published import configured
 
 D = TypeVar("D", bound=Declared)
 
@@ -114,11 +109,8 @@ def published() -> Callable[[Mapping[str, str]], tuple[str, float] | None]:
 
 def _cases(kernel: Kernel, row: Mapping[str, str]) -> list[Target]:
     """The cases of a kernel that have exactly the options of a row."""
-    known = {option.name for option in dataclasses.fields(kernel.options)}
-    given: dict[str, str] = {name: row[name] for name in SHAPE if row[name] and name in known}
-    given.update(words(row["config"]))
     try:
-        options = kernel.configure(given)
+        options = configured(kernel, row["config"], row)
     except KernelError:  # a configuration that the kernel does not offer
         return []
     return [Target(kernel, case.name) for case in kernel.cases if kernel.configure({}, case.name) == options]

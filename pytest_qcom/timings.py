@@ -22,8 +22,7 @@ from pytest_qcom.analysis.trace import trace
 from pytest_qcom.analysis.work import Work, work
 from pytest_qcom.errors import KernelError, QcomError
 from pytest_qcom.kernels.kernel import Build, Kernel
-from pytest_qcom.kernels.notes import words
-from pytest_qcom.kernels.published import COLUMNS, options_from_notes
+from pytest_qcom.kernels.published import configured, options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
 
 SCALES = {"GFLOPS": 1.0, "GB/s": 1.0, "Gops/s": 1.0, "ms": 1e-3}
@@ -149,10 +148,8 @@ def _built(row: Mapping[str, str]) -> tuple[Kernel, Build]:
 
 
 def _ours(kernel: Kernel, row: Mapping[str, str]) -> Build | None:
-    known = {option.name for option in dataclasses.fields(kernel.options)}
-    given = {name: row[name] for name in COLUMNS if row.get(name) and name in known}
     try:
-        return kernel.build(kernel.configure({**given, **dict(words(row["config"]))}))
+        return kernel.build(configured(kernel, row["config"], row))
     except KernelError:  # a configuration that this one does not offer
         return None
 

@@ -42,16 +42,24 @@ def options_from_notes(
     Raises:
         KernelError: an unknown family or word, or a value that an option cannot have.
     """
-    given = {name: columns[name] for name in COLUMNS if columns.get(name)} if columns else {}
     problems = []
     for kernel in kernels(family):
-        known = {option.name for option in dataclasses.fields(kernel.options)}
-        named = {name: value for name, value in given.items() if name in known}
         try:
-            return kernel, kernel.configure({**named, **_prefixed(known, dict(words(config)))})
+            return kernel, configured(kernel, config, columns or {})
         except KernelError as error:
             problems.append(error)
     raise KernelError(f"{family}, {config!r}: {problems[0]}")
+
+
+def configured(kernel: Kernel, config: str, columns: Mapping[str, str]) -> Any:
+    """The options of one kernel that words and columns name; see :func:`options_from_notes`.
+
+    Raises:
+        KernelError: an unknown word, or a value that an option cannot have.
+    """
+    known = {option.name for option in dataclasses.fields(kernel.options)}
+    given = {name: columns[name] for name in COLUMNS if columns.get(name) and name in known}
+    return kernel.configure({**given, **_prefixed(known, dict(words(config)))})
 
 
 def _prefixed(known: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
