@@ -70,6 +70,13 @@ EXACT = [
     "rpt3_f14_unroll4",
     "rpt3_hoisty",
     "rpt3_hoisty_postinc_unroll4_nosnop",
+    "rpt3_incoords",
+    "rpt3_incoords_postinc_unroll4_nosnop",
+    "rpt3_prefetch",
+    "rpt3_prefetch_unroll4_postinc",
+    "rpt3_prefetch_a02_unroll2_lastcmp0_accmajor",
+    "rpt3_incoords_prefetch_unroll4_b0low_a1_early",
+    "rpt3_afirst_f13pack_unroll2",
 ]
 
 
@@ -165,7 +172,7 @@ def test_no_hazard_is_left(n: int, patch: str) -> None:
     program = parse(patch).apply(compile_matmul(n).program)
     fregs, hregs = program.footprint()
     assert not errors(lint(program, fregs=fregs, hregs=hregs))
-    assert fregs <= (19 if "hoist" in patch else 16)
+    assert fregs <= (19 if "hoist" in patch or "incoords" in patch else 16)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +311,30 @@ def test_text_before_and_after() -> None:
     ]
 
 
+def test_places_advance_in_place_by_what_they_grow() -> None:
+    """4 k and what is made of it by 4, k by 1; nothing else is computed in the loop."""
+    changes = ("mov.u32u32 r6.x, r1.w", "shl.b r6.x, r1.w, 2\n(rpt2)nop\nadd.s r6.x, r6.x, 3")
+    after = rewrite(program(changes), Schedule(unroll=2, postinc=True, incoords=True)).listing().splitlines()
+    inside = after[after.index("l11:") :]
+    advances = [line.partition("add.s ")[2] for line in inside if "add.s" in line]
+    assert advances == ["r3.x, r3.x, 4", "r3.w, r3.w, 1"] * 2
+    assert not any("shl.b" in line for line in inside)
+
+
+def test_prefetch_samples_behind_the_last_product_of_a_vector() -> None:
+    """The first step's are sampled before the loop. The compiler's first products are those of k = 1."""
+    compiled = compile_matmul(SMALL).program
+    kinds = [
+        "".join("s" if i.op.name == "isam" else "m" for i in p.instrs if i.op.name in ("isam", "mad.f32"))
+        for p in (rewrite(compiled, Schedule(unroll=2, prefetch=k)) for k in ((), (0, 1, 2, 3), (1,)))
+    ]
+    assert kinds == [
+        ("s" * 8 + "m" * 16) * 2,
+        "s" * 4 + ("s" * 4 + "m" * 8 + "smmmm" * 2 + "ss") * 2,
+        "s" + ("s" * 7 + "m" * 8 + "s" + "m" * 8) * 2,
+    ]
+
+
 def test_lastcmp0_compares_once_a_pass() -> None:
     for schedule, compares in (
         (Schedule(unroll=4), 4),
@@ -364,6 +395,10 @@ SAMPLE = "isam.1d (f32)(xyzw)r2.x, r6.x, s#0, t#0"
         ),
         ([("r5.y, 0\n", "r5.y, 1\n")], {"half": True}, "the accumulator r5.y does not start at 0"),
         ([], {"unroll": 3}, "the loop has 8 passes, which unroll=3 does not divide"),
+        (
+            [("mov.u32u32 r6.x, r1.w", "mul.s24 r6.x, r1.w, r1.w")], {"incoords": True},
+            "the place of the sample at #10 grows unevenly",
+        ),
         ([], {"acc_order": (1, 0)}, "the loop has 1 accumulators and 1 products each; orders differ"),
     ],
 )  # fmt: skip
@@ -389,7 +424,7 @@ def test_a_rewritten_loop_is_a_loop_that_can_be_rewritten() -> None:
     ("patch", "reason"),
     [
         ("rpt3_l25_postinc", "patch rpt3_l25_postinc is about a loop at #25; the program's is at #"),
-        ("rpt3_prefetch", "patch rpt3_prefetch: 'prefetch' is unknown; words are postinc, nosnop, "),
+        ("rpt3_posting", "patch rpt3_posting: 'posting' is unknown; words are postinc, nosnop, "),
         ("rpt3_unroll0", "patch rpt3_unroll0: unroll0 is no number of steps; give 1 or more"),
         ("rpt3_block3_unroll4", "blocks of 3 steps do not divide unroll=4"),
         ("rpt3_unroll5", "the loop has 32 passes, which unroll=5 does not divide"),

@@ -37,7 +37,8 @@ class Options:
             ``reorder_rpt_f32_default`` or ``_compact``, or ``rpt3_...`` with the loop that it is about
             (``l25``, ``l23``, ``n384``, ``n512``, ``accum`` or ``n1024``) and ``postinc``, ``half``,
             ``unrollN``, ``nosnop``, ``lastcmp0``, ``b0low``, ``b0_last``, ``accmajor``, ``kNNNN``,
-            ``accNNNN``, ``fNN``, ``hoist31``, ``hoist33``, ``hoisty``; ``half_f16_compact`` and ``_tight``;
+            ``accNNNN``, ``fNN``, ``hoist31``, ``hoist33``, ``hoisty``, ``incoords``, ``prefetch``,
+            ``prefetch_aN``, ``aN_early``, ``afirst``; ``half_f16_compact`` and ``_tight``;
             ``blockN`` for halves summed over N steps under float32 totals.
             Such a word may stand by itself beside ``patch`` too.
         no_store, skip_a_loads, skip_b_loads: left out, for throughput; C is then not checked. A is the

@@ -1,28 +1,28 @@
 """Writes a recognised matmul loop anew: vector products, own registers, several steps a pass.
 
 A sample has its coordinates in the first two registers of its own result, which nothing else needs at that
-time, or, where there is room, in a pair of its own. The products of an accumulator keep their order, so that
-every sum comes out bit by bit as before; only ``k_order`` changes it, and with it the rounding.
+time, or, where there is room, in a pair of its own, in which they may advance in place. The products of an
+accumulator keep their order, so that every sum comes out bit by bit as before; only ``k_order`` changes it,
+and with it the rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pytest_qcom.isa.access import writes
 from pytest_qcom.isa.assembler import assemble
 from pytest_qcom.isa.instruction import Instr, Kind, Operand
 from pytest_qcom.isa.program import Program
-from pytest_qcom.isa.registers import FIRST_SHARED, Reg, Ty
+from pytest_qcom.isa.registers import Reg, Ty
 from pytest_qcom.kernels.edit import branches, replace_instructions, with_target
 from pytest_qcom.kernels.rewrites.accumulators import LANES, Matmul, Product, recognise, temporaries
 from pytest_qcom.kernels.rewrites.loop import Mismatch, Value, constant_before, copies
+from pytest_qcom.kernels.rewrites.registers import Registers
 from pytest_qcom.kernels.rewrites.schedule import Schedule
+from pytest_qcom.kernels.rewrites.strides import stride
 from pytest_qcom.kernels.waits import insert_waits, nop
-
-FILE = FIRST_SHARED
-"""Scalars of the full register file."""
 
 
 def rewrite(program: Program, schedule: Schedule) -> Program:
@@ -63,26 +63,11 @@ class _Writer:
     def __init__(self, program: Program, matmul: Matmul, schedule: Schedule) -> None:
         self._old, self._matmul, self._schedule = program, matmul, schedule
         self._code: list[Instr] = []
-        taken = {reg.num for reg in matmul.invariants if not reg.shared} | {matmul.counter.num}
-        self._free = [number not in taken for number in range(FILE)]
-        self._free_half = [True] * FILE
-        self._acc = [self._place(vector.registers) for vector in matmul.vectors]
-        self._parts = [self._block(LANES, half=True) for _ in matmul.vectors] if schedule.block else self._acc
-        order = _used(matmul)
-        self._order = list(order)
-        if schedule.b_last:
-            first = matmul.vectors[0].products[0].scalar[0]
-            self._order.remove(first)
-            self._order.append(first)
-            if schedule.b_low:
-                order = [first, *self._order[:-1]]
-        self._texels = {number: self._block(LANES, schedule.half) for number in order}
-        self._pairs = dict(self._texels)
-        if schedule.half:
-            self._pairs = {number: self._block(2) for number in order}
-            self._promoted = [self._block(LANES) for _ in matmul.vectors] if schedule.block else []
-        else:
-            self._own_pairs()
+        self._strides: dict[tuple[int, int], int] = {}
+        self._registers = Registers(matmul, schedule)
+        self._ahead, self._early = (self._of_k(steps) for steps in (schedule.prefetch, schedule.early))
+        if schedule.incoords:
+            self._strides = self._advances()
 
     def program(self) -> Program:
         """Everything before the loop, the loop, everything behind it, with the waits that it needs."""
@@ -91,11 +76,15 @@ class _Writer:
             self._zero()
         else:
             self._moves(self._homes(start=True))
-        for number in self._order:
+        for number in self._registers.order:
             for axis, value in enumerate(found.samples[number].srcs):
-                if self._hoisted(number, axis):
+                if self._registers.hoisted(number, axis):
                     assert isinstance(value, Value)
-                    self._emit(self._copy(value, self._pairs[number] + axis, value.entry))
+                    self._emit(self._copy(value, self._registers.pairs[number] + axis, value.entry))
+        whole = self._schedule.incoords
+        self._coordinates(self._registers.free(), self._registers.order if whole else self._ahead)
+        for number in self._ahead:  # of the first step; the counter is 0
+            self._sample(number)
         start = found.header + len(self._code)
         self._loop()
         leave = found.header + len(self._code)
@@ -115,71 +104,43 @@ class _Writer:
         instr = self._old.instrs[index]
         return with_target(instr, moved[self._old.target(index)] - at) if branches(instr) else instr
 
-    def _place(self, registers: tuple[Reg, ...]) -> Reg:
-        """Four consecutive registers for a vector: where its lanes stand, if they do so in a row."""
-        first = registers[0]
-        numbers = range(first.num, first.num + LANES)
-        if self._schedule.half and not self._schedule.block:
-            return self._block(LANES, half=True)
-        if [reg.num for reg in registers] == list(numbers) and all(self._free[number] for number in numbers):
-            for number in numbers:
-                self._free[number] = False
-            return first
-        return self._block(LANES)
-
-    def _block(self, size: int, half: bool = False) -> Reg:
-        """The lowest free registers in a row; they are taken."""
-        free = self._free_half if half else self._free
-        for start in range(FILE - size + 1):
-            if all(free[start : start + size]):
-                free[start : start + size] = [False] * size
-                return Reg(start, half)
-        raise Mismatch("the loop needs more registers than there are")
-
     def _zero(self) -> None:
         """Accumulators of halves start at 0, which those of the compiler must, too."""
-        for acc, vector in zip(self._acc, self._matmul.vectors, strict=True):
+        for acc, vector in zip(self._registers.acc, self._matmul.vectors, strict=True):
             for reg in vector.registers:
                 if constant_before(self._old, reg, self._matmul.found.header) != 0:
                     raise Mismatch(f"the accumulator {reg} does not start at 0")
             self._emit(assemble(f"(rpt3)mov.u16u16 {acc}, 0"))
 
-    def _own_pairs(self) -> None:
-        """Pairs for samples with a constant half, as long as they and the temporaries fit the registers."""
-        samples = self._matmul.found.samples
-        places = {value for number in self._order for value in samples[number].srcs}
-        spare = 1 + sum(value not in places for value in temporaries(self._matmul))
-        limit = LANES * self._schedule.registers
-        for number in self._order:
-            room = [at for at in range(limit) if self._free[at]]
-            starts = [at for at in room if at + 1 in room]
-            if any(map(self._constant, samples[number].srcs)) and starts and len(room) - 2 >= spare:
-                self._pairs[number] = Reg(starts[0])
-                self._free[starts[0]] = self._free[starts[0] + 1] = False
+    def _of_k(self, steps: Iterable[int]) -> list[int]:
+        """The samples that are vectors of these products of a step."""
+        vectors = {product.scalar[1]: product.vector for product in self._matmul.vectors[0].products}
+        return [vectors[k] for k in steps if k in vectors]
 
-    def _constant(self, value: Value | Operand) -> bool:
-        """Whether it is the same in every pass and at hand: a register that stays, or a move from outside."""
-        assert isinstance(value, Value)
-        if value.entry is not None:
-            return value.entry in self._matmul.invariants
-        return value.instr is not None and copies(value.instr)
-
-    def _hoisted(self, number: int, axis: int) -> bool:
-        """Whether a half of a sample's pair is written before the loop."""
-        own = self._pairs[number] != self._texels[number]
-        return own and self._constant(self._matmul.found.samples[number].srcs[axis])
+    def _advances(self) -> dict[tuple[int, int], int]:
+        """What the varying halves of the pairs grow by, by sample and axis."""
+        samples, found = self._matmul.found.samples, {}
+        for number in self._registers.order:
+            for axis, value in enumerate(samples[number].srcs):
+                assert isinstance(value, Value)
+                if not self._registers.constant(value):
+                    by = stride(value, self._matmul.found.entry(self._matmul.counter))
+                    if by is None:
+                        raise Mismatch(f"the place of the sample at #{samples[number].index} grows unevenly")
+                    found[number, axis] = by
+        return found
 
     def _homes(self, start: bool) -> Iterator[tuple[Reg, Reg]]:
         """(new register, register of the compiler's) of what goes into the loop or comes out of it."""
         homes = {
-            value: self._acc[number] + lane
+            value: self._registers.acc[number] + lane
             for number, vector in enumerate(self._matmul.vectors)
             for lane, value in enumerate(vector.values)
         }
         if start:
             for number, vector in enumerate(self._matmul.vectors):
                 for lane, reg in enumerate(vector.registers):
-                    yield self._acc[number] + lane, reg
+                    yield self._registers.acc[number] + lane, reg
             return
         for reg, value in self._matmul.leaves.items():
             home = value.entry if value.entry is not None else homes[value]
@@ -193,7 +154,7 @@ class _Writer:
             ready = [dst for dst in pending if dst not in pending.values()]
             if not ready:  # a ring: one of them steps aside
                 dst = next(iter(pending))
-                aside = self._block(1)
+                aside = self._registers.block(1)
                 self._emit(_move(aside, pending[dst]))
                 pending[dst] = aside
                 pending = {d: aside if s == pending[dst] else s for d, s in pending.items()}
@@ -206,12 +167,11 @@ class _Writer:
 
     def _loop(self) -> None:
         start = len(self._code)
-        temporary = [number for number in range(FILE) if self._free[number]]
         block = self._schedule.block
         for step in range(self._schedule.unroll):
             if block and step % block == 0:
-                self._code += [assemble(f"(rpt3)mov.u16u16 {part}, 0") for part in self._parts]
-            self._step(temporary, last=step == self._schedule.unroll - 1)
+                self._code += [assemble(f"(rpt3)mov.u16u16 {part}, 0") for part in self._registers.parts]
+            self._step(last=step == self._schedule.unroll - 1)
             if block and (step + 1) % block == 0:
                 self._promote()
         self._emit(assemble("br p0.x, #2"))
@@ -219,53 +179,77 @@ class _Writer:
 
     def _promote(self) -> None:
         """The sums of a block onto the accumulators."""
-        for part, promoted in zip(self._parts, self._promoted, strict=True):
+        for part, promoted in zip(self._registers.parts, self._registers.promoted, strict=True):
             self._emit(assemble(f"(rpt3)cov.f16f32 {promoted}, (r){part}"))
-        for acc, promoted in zip(self._acc, self._promoted, strict=True):
+        for acc, promoted in zip(self._registers.acc, self._registers.promoted, strict=True):
             self._emit(assemble(f"(rpt3)add.f {acc}, (r){acc}, (r){promoted}"))
 
-    def _step(self, temporary: list[int], last: bool) -> None:
-        """Coordinates, counter, samples, products."""
+    def _step(self, last: bool) -> None:
+        """Coordinates, counter, samples, products; samples of the next step among them."""
         schedule, counter = self._schedule, self._matmul.counter
         written = len(self._code)
-        homes = self._coordinates(list(temporary))
+        numbers = [number for number in self._registers.order if number not in self._ahead]
+        homes = {} if schedule.incoords else self._coordinates(self._registers.free(), numbers)
         following = None
         if not schedule.postinc:
-            following = Reg(min(set(temporary) - {home.num for home in homes.values()}))
+            following = Reg(min(set(self._registers.free()) - {home.num for home in homes.values()}))
             self._advance(following)
             if last or not schedule.lastcmp0:
                 self._compare(following)
-        order = self._sampled(written)
+        order = self._sampled(written, numbers)
         for place, number in enumerate(order):
             if not schedule.nosnop and place == max(0, len(order) - 2):
                 self._emit(replace(nop(0), ss=True))
-            if not self._skipped(number):
-                self._sample(number)
+            self._sample(number)
         if following is None:
             self._advance(counter)
-        first, *products = self._products()
-        self._emit(first)
+        made = self._products()
+        self._emit(made[0][1])
         if following is None and last:
             self._compare(counter)
-        self._code += products
+        for (number, axis), by in self._strides.items():
+            half = self._registers.pairs[number] + axis
+            self._emit(assemble(f"add.s {half}, {half}, {by}"))
+        self._behind(made, following)
         if following is not None:
             self._emit(_move(counter, following))
 
-    def _sampled(self, start: int) -> list[int]:
-        """The samples of a step in their order: first the one whose place was known last.
+    def _behind(self, made: list[tuple[int, Instr]], following: Reg | None) -> None:
+        """The products but the first; behind the last of a vector its place in the next step.
 
-        So they all wait once. ``start`` is where the code of the places begins.
+        Its sample comes as many products later as there are accumulators.
+        """
+        ends = {vector: at for at, (vector, _) in enumerate(made) if vector in self._ahead}
+        due: dict[int, list[int]] = {}
+        for vector, at in ends.items():
+            due.setdefault(min(at + len(self._registers.acc), len(made) - 1), []).append(vector)
+        known = {}
+        if following is not None:
+            known[self._matmul.found.entry(self._matmul.counter)] = following
+        for at, (vector, instr) in enumerate(made):
+            if at:
+                self._emit(instr)
+            if ends.get(vector) == at and not self._schedule.incoords:
+                free = [number for number in self._registers.free() if Reg(number) != following]
+                self._coordinates(free, [vector], known)
+            for late in due.get(at, ()):
+                self._sample(late)
+
+    def _sampled(self, start: int, numbers: list[int]) -> list[int]:
+        """Samples of a step in their order: first the one whose place was known last, so they all wait once.
+
+        ``start`` is where the code of the places begins.
         """
         known = {}
         for at, instr in enumerate(self._code[start:]):
             known.update(dict.fromkeys((access.reg for access in writes(instr)), at))
-        order = self._order
-        last = order[-1]
+        last = self._registers.order[-1]
         return sorted(
-            order,
+            numbers,
             key=lambda number: (
                 self._schedule.b_last and number == last,
-                -max(known.get(self._pairs[number] + axis, 0) for axis in (0, 1)),
+                number not in self._early,
+                -max(known.get(self._registers.pairs[number] + axis, 0) for axis in (0, 1)),
             ),
         )
 
@@ -273,16 +257,18 @@ class _Writer:
         scalars = {product.scalar[0] for vector in self._matmul.vectors for product in vector.products}
         return self._schedule.skip_scalars if number in scalars else self._schedule.skip_vectors
 
-    def _coordinates(self, temporary: list[int]) -> dict[Value, Reg]:
-        """The places of all samples, each in the first two registers of its result."""
+    def _coordinates(
+        self, temporary: list[int], numbers: list[int], known: Mapping[Value, Reg] | None = None
+    ) -> dict[Value, Reg]:
+        """The places of samples, each in its pair; ``known``: entries that stand elsewhere."""
         samples = self._matmul.found.samples
         wanted: dict[Value, list[Reg]] = {}
-        for number in self._order:
+        for number in numbers:
             for axis, value in enumerate(samples[number].srcs):
                 assert isinstance(value, Value)
-                if not self._hoisted(number, axis):
-                    wanted.setdefault(value, []).append(self._pairs[number] + axis)
-        homes: dict[Value, Reg] = {}
+                if not self._registers.hoisted(number, axis):
+                    wanted.setdefault(value, []).append(self._registers.pairs[number] + axis)
+        homes = dict(known or {})
         needed = self._needed(set(wanted))
         made = [value for value in temporaries(self._matmul) if value in needed]
         for depth in range(max(map(_depth, made), default=0) + 1):
@@ -341,14 +327,16 @@ class _Writer:
         self._emit(self._computed(self._matmul.compare, homes))
 
     def _sample(self, number: int) -> None:
-        sample, home = self._matmul.found.samples[number].instr, self._texels[number]
+        if self._skipped(number):
+            return
+        sample, home = self._matmul.found.samples[number].instr, self._registers.texels[number]
         assert sample is not None and sample.dst is not None
-        pair = replace(sample.srcs[0], value=self._pairs[number].num)
+        pair = replace(sample.srcs[0], value=self._registers.pairs[number].num)
         made = replace(sample, dst=replace(sample.dst, value=home.num), srcs=(pair, *sample.srcs[1:]))
         self._emit(_as_half(made) if home.half else made)
 
-    def _products(self) -> list[Instr]:
-        """The products of a step, in their order."""
+    def _products(self) -> list[tuple[int, Instr]]:
+        """The products of a step in their order, with the samples that are their vectors."""
         schedule, vectors = self._schedule, self._matmul.vectors
         accs = schedule.acc_order or tuple(range(len(vectors)))
         steps = max(len(vector.products) for vector in vectors)
@@ -364,32 +352,22 @@ class _Writer:
         )
         made = []
         for acc, step in places:
-            products = vectors[acc].products
+            products, into = vectors[acc].products, self._registers.parts[acc]
             if schedule.k_order:  # by the lane of the scalar, which is the k within the step
                 products = tuple(sorted(products, key=lambda product: product.scalar[1]))
             if step < len(products):
-                made.append(self._product(self._parts[acc], products[step]))
+                made.append((products[step].vector, self._product(into, products[step])))
         return made
 
     def _product(self, acc: Reg, product: Product) -> Instr:
         mad = assemble("mad.f16 hr0.x, hr0.x, hr0.x, hr0.x") if acc.half else self._matmul.mad.instr
         assert mad is not None and mad.dst is not None
         number, lane = product.scalar
-        scalar = Operand(Kind.GPR, (self._texels[number] + lane).num, acc.half)
-        vector = Operand(Kind.GPR, self._texels[product.vector].num, acc.half, repeat=True)
+        scalar = Operand(Kind.GPR, (self._registers.texels[number] + lane).num, acc.half)
+        vector = Operand(Kind.GPR, self._registers.texels[product.vector].num, acc.half, repeat=True)
         factors = (scalar, vector) if product.scalar_first else (vector, scalar)
         addend = Operand(Kind.GPR, acc.num, acc.half, repeat=True)
         return replace(mad, dst=replace(mad.dst, value=acc.num), srcs=(*factors, addend), rpt=LANES - 1)
-
-
-def _used(matmul: Matmul) -> list[int]:
-    """The samples that products use, in the order in which they do: scalars of a step, then its vector."""
-    found: dict[int, None] = {}
-    for step in range(max(len(vector.products) for vector in matmul.vectors)):
-        products = [vector.products[step] for vector in matmul.vectors if step < len(vector.products)]
-        found.update(dict.fromkeys(product.scalar[0] for product in products))
-        found.update(dict.fromkeys(product.vector for product in products))
-    return list(found)
 
 
 def _depth(value: Value) -> int:

@@ -29,8 +29,9 @@ REGISTERS = {"l25": 16, "n512": 16, "accum": 14, "n1024": 14, "l23": 16, "n384":
 _ALL = 48
 _HOISTED = {"hoist31": 17, "hoist33": 18, "hoisty": _ALL}
 """Vec4 for pairs of their own, so that what is constant in them is written once, before the loop."""
-_IGNORED = frozenset({"rpt3", "f32", "default", "nonopctl"})
-"""What ours does anyway: vectors as products, floats, no idle slot in the loop's control."""
+_IGNORED = frozenset({"rpt3", "f32", "default", "nonopctl", "repack"})
+"""What ours does anyway: vectors as products, floats, no idle slot in the loop's control, low registers."""
+_ALL_K = (0, 1, 2, 3)
 _FLAGS = {
     "postinc": ("postinc",),
     "nosnop": ("nosnop",),
@@ -38,6 +39,7 @@ _FLAGS = {
     "accmajor": ("accmajor",),
     "b0low": ("b_last", "b_low"),
     "b0last": ("b_last",),
+    "incoords": ("incoords",),
     "half": ("half",),
     "compact": ("nosnop", "lastcmp0"),
     "tight": ("nosnop", "postinc"),
@@ -95,7 +97,7 @@ def parse(name: str, **changes: object) -> Pipeline:
             return whole
         return replace(whole, steps=(*whole.steps, functools.partial(unsampled, **changes)))  # type: ignore[arg-type]
     schedule, start = Schedule(), None
-    words = name.replace("b0_last", "b0last").replace("half_f16", "half").split("_")
+    words = functools.reduce(lambda name, pair: name.replace(*pair), _JOINED, name).split("_")
     for word in sorted(words, key=lambda word: word not in STARTS):  # what it is about comes first
         if word in STARTS:
             start = STARTS[word]
@@ -118,17 +120,31 @@ def _word(name: str, word: str, schedule: Schedule) -> Schedule:
     if match := re.fullmatch(r"(k|acc)([0-3]{4})", word):
         order = tuple(int(digit) for digit in match[2])
         return replace(schedule, k_order=order) if match[1] == "k" else replace(schedule, acc_order=order)
+    if match := re.fullmatch(r"prefetch(?:a([0-3]+))?", word):
+        vectors = tuple(map(int, match[1])) if match[1] else _ALL_K
+        return replace(schedule, prefetch=schedule.prefetch + vectors)
+    if match := re.fullmatch(r"a([0-3]+)early|afirst", word):
+        vectors = tuple(map(int, match[1])) if match[1] else _ALL_K
+        return replace(schedule, early=schedule.early + vectors)
     if match := re.fullmatch(_FOOTPRINT, word):
         return replace(schedule, registers=int(match[1]))
     if word in _HOISTED:
         return replace(schedule, registers=max(schedule.registers, _HOISTED[word]))
     if word not in _FLAGS:
-        known = ", ".join((*_FLAGS, *_HOISTED, "unrollN", "kNNNN", "accNNNN", "fNN", "blockN"))
+        known = ", ".join((*_FLAGS, *_HOISTED, *_PATTERNS))
         raise Mismatch(f"patch {name}: {word!r} is unknown; words are {known}")
     return replace(schedule, **dict.fromkeys(_FLAGS[word], True))  # type: ignore[arg-type]
 
 
-_FOOTPRINT = r"f(1\d|[2-4]\d)"
+_FOOTPRINT = r"f(1\d|[2-4]\d)(?:pack)?"
+_PATTERNS = ("unrollN", "kNNNN", "accNNNN", "fNN", "blockN", "prefetch", "prefetchaN", "aNearly", "afirst")
+_JOINED = (
+    ("b0_last", "b0last"),
+    ("half_f16", "half"),
+    ("prefetch_a", "prefetcha"),
+    *((f"a{k}_early", f"a{k}early") for k in _ALL_K),
+)
+"""Words of two parts, as one."""
 
 
 def is_word(word: str) -> bool:

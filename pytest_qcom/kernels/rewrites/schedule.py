@@ -21,6 +21,11 @@ class Schedule:
         accmajor: all products of an accumulator after each other.
         b_last: the sample whose lanes are the scalars of the first product comes last.
         b_low: with it, and in the lowest registers.
+        early: of which products of a step the vectors are sampled before everything else.
+        prefetch: of which products of a step the vectors are sampled for the next step as soon as this step's
+            last product of them is behind; the last pass does so too, beyond the matrix.
+        incoords: every sample has a pair of its own, whose halves advance in place; else they are computed
+            from the counter in each step.
         registers: vec4 up to which samples get pairs of their own, whose constant halves are written once,
             before the loop; 0 for none.
         half: samples, products and accumulators in float16, which the accumulators leave as float32: other
@@ -39,6 +44,9 @@ class Schedule:
     accmajor: bool = False
     b_last: bool = False
     b_low: bool = False
+    early: tuple[int, ...] = ()
+    prefetch: tuple[int, ...] = ()
+    incoords: bool = False
     registers: int = 0
     half: bool = False
     block: int = 0
