@@ -55,10 +55,11 @@ def exact(options: Options) -> Arrays:
     b = rng.choice((-1.0, 1.0), (options.k, options.n)) / 8
     signs = rng.choice((-1.0, 1.0), (options.m, options.k)) / 8
     order = rng.permuted(np.tile(np.arange(options.k), (options.m, 1)), axis=1)
-    kept = options.k
+    side, kept = 2**options.levels, options.k
     while kept:
         arrays = {"A": np.where(order < kept, signs, 0).astype(np.float16), "B": b.astype(np.float16)}
-        stored, summed = strassen_bound.largest(options, arrays)
+        rows = np.abs(arrays["A"]).reshape(options.m, side, -1).sum(2, dtype=np.float64)
+        stored, summed = strassen_bound.largest(options, {"A": rows, "B": np.full((side, side), 1 / 8)})
         excess = 64 * max(stored / _EXACT[options.product], summed / _EXACT[SUMS[options.accumulate]])
         if excess <= 1:
             return arrays

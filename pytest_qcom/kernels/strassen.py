@@ -30,6 +30,7 @@ LEVELS = 5
 """As many as anything here has."""
 _BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together, in short and long chains
 _LONG = 128  # steps
+_CACHED = 2**16  # elements of products that are bounded together: what a processor's cache holds
 
 # Blocks 11, 12, 21, 22 are a to d, the seven products a to g. What is left of the colon are sums that several
 # others need, right of it are the operands of the seven products, or the blocks of C.
@@ -286,6 +287,19 @@ def multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounded
     comes the error of the chain as in :func:`~pytest_qcom.kernels.matmul.half_bound`, of prefix sums that
     are as far from the exact ones again.
     """
+    (batch, m, _), n = left.value.shape, right.value.shape[2]
+    value, error = np.zeros((batch, m, n)), np.zeros((batch, m, n))
+    together = max(1, _CACHED // (m * n))
+    for start in range(0, batch, together):
+        ours = slice(start, start + together)
+        parts = [Rounded(side.value[ours], side.error[ours]) for side in (left, right)]
+        found = _multiplied(*parts, arithmetic)
+        value[ours], error[ours] = found.value, found.error
+    return Rounded(value, error)
+
+
+def _multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounded:
+    """:func:`multiplied` of as many as are done at once."""
     count = left.value.shape[2]
     value = np.zeros((*left.value.shape[:2], right.value.shape[2]))
     moved, error = np.zeros_like(value), np.zeros_like(value)
@@ -295,7 +309,7 @@ def multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounded
         ours = slice(start, start + block)
         a, b = left.value[:, :, ours], right.value[:, ours]
         steps = a.shape[2]
-        size = left.largest[:, :, ours] @ right.largest[:, ours]
+        size = (np.abs(a) + left.error[:, :, ours]) @ (np.abs(b) + right.error[:, ours])
         error += u * (size + steps * (np.abs(value) + moved + size)) + 2 * steps * t
         value += a @ b
         moved += size - np.abs(a) @ np.abs(b)

@@ -32,7 +32,11 @@ def rounded(options: Options, arrays: Arrays) -> Rounded:
 
 
 def largest(options: Options, arrays: Arrays) -> tuple[float, float]:
-    """The largest sums of magnitudes that any addition can see: of products in memory, and of C."""
+    """The largest sums of magnitudes that any addition can see: of products in memory, and of C.
+
+    Only the blocks count into which the levels divide the matrices, so that where the magnitudes of B are all
+    the same, each block of B may be one of them, and a row of a block of A the sum of its own.
+    """
     walk = _Walk(options, rounds=False)
     sizes = {side: np.abs(arrays[side][None].astype(np.float64)) for side in "AB"}
     found = walk.result({side: _only_error(size) for side, size in sizes.items()})
@@ -53,9 +57,9 @@ class _Walk:
     stored: float = 0.0
 
     def result(self, sides: Sides) -> Rounded:
-        """C; what is streamed, part by part."""
+        """C; the products of the outer launch one after the other, which takes the memory of one of them."""
         found = stages(self.options)
-        if not self.options.stream:
+        if len(found) == 1:
             return self._inner(found, sides)
         parts = [
             self._inner(found[1:], {side: self._operands(found[0], side, sides[side], path) for side in "AB"})

@@ -59,6 +59,7 @@ def check_exact(device: Device, options: Options) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", STRASSEN.long)
 def test_long_ones_too(device: Device, name: str) -> None:
     run = composed.prepare(device, STRASSEN, STRASSEN.configure({}, name), np.random.default_rng(17))
