@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ LEVELS = 5
 """As many as anything here has."""
 _BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together, in short and long chains
 _LONG = 128  # steps
-_CACHED = 2**16  # elements of products that are bounded together: what a processor's cache holds
+_CACHED = 2**14  # elements of products that are bounded together, so that they stay in a processor's cache
 
 # Blocks 11, 12, 21, 22 are a to d, the seven products a to g. What is left of the colon are sums that several
 # others need, right of it are the operands of the seven products, or the blocks of C.
@@ -235,6 +235,25 @@ def operands(
     return Rounded(value, error + _sum_error(terms, size + error, arithmetic))
 
 
+def each_operand(
+    source: Rounded, form: str, side: str, levels: int, arithmetic: Arithmetic
+) -> Iterator[Rounded]:
+    """What :func:`operands` gives, product by product; sums of the outer levels serve all that need them."""
+    table = operand(form, side, 1).reshape(PRODUCTS, 4)
+
+    def descend(parts: tuple[Float, ...], terms: int, left: int) -> Iterator[Rounded]:
+        if not left:
+            value, size, error = parts
+            yield Rounded(value, error + _sum_error(np.array(terms), size + error, arithmetic))
+            return
+        for row in table[:, None]:
+            rows = (row, abs(row), abs(row))
+            inner = tuple(_transformed(part, only) for part, only in zip(parts, rows, strict=True))
+            yield from descend(inner, terms * int(abs(row).sum()), left - 1)
+
+    yield from descend((source.value, np.abs(source.value), source.error), 1, levels)
+
+
 def _transformed(matrices: Float, table: Ints) -> Float:
     """Sums of the quarters of (batch, rows, cols), a row of the table each."""
     batch, rows, cols = matrices.shape
@@ -288,13 +307,18 @@ def multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounded
     are as far from the exact ones again.
     """
     (batch, m, _), n = left.value.shape, right.value.shape[2]
-    value, error = np.zeros((batch, m, n)), np.zeros((batch, m, n))
-    together = max(1, _CACHED // (m * n))
+    value, error = np.empty((batch, m, n)), np.empty((batch, m, n))
+    rows = min(m, max(1, _CACHED // n))
+    together = max(1, _CACHED // (rows * n))
     for start in range(0, batch, together):
-        ours = slice(start, start + together)
-        parts = [Rounded(side.value[ours], side.error[ours]) for side in (left, right)]
-        found = _multiplied(*parts, arithmetic)
-        value[ours], error[ours] = found.value, found.error
+        for top in range(0, m, rows):
+            ours, lines = slice(start, start + together), slice(top, top + rows)
+            found = _multiplied(
+                Rounded(left.value[ours, lines], left.error[ours, lines]),
+                Rounded(right.value[ours], right.error[ours]),
+                arithmetic,
+            )
+            value[ours, lines], error[ours, lines] = found.value, found.error
     return Rounded(value, error)
 
 
@@ -308,11 +332,11 @@ def _multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounde
     for start in range(0, count, block):
         ours = slice(start, start + block)
         a, b = left.value[:, :, ours], right.value[:, ours]
-        steps = a.shape[2]
-        size = (np.abs(a) + left.error[:, :, ours]) @ (np.abs(b) + right.error[:, ours])
+        a_size, b_size, steps = np.abs(a), np.abs(b), a.shape[2]
+        size = (a_size + left.error[:, :, ours]) @ (b_size + right.error[:, ours])
         error += u * (size + steps * (np.abs(value) + moved + size)) + 2 * steps * t
         value += a @ b
-        moved += size - np.abs(a) @ np.abs(b)
+        moved += size - a_size @ b_size
     return Rounded(value, moved + error * (1 + u) ** count)
 
 

@@ -61,14 +61,18 @@ class _Walk:
         found = stages(self.options)
         if len(found) == 1:
             return self._inner(found, sides)
-        parts = [
-            self._inner(found[1:], {side: self._operands(found[0], side, sides[side], path) for side in "AB"})
-            for path in range(found[0].products)
-        ]
+        outer = found[0]
+        each = (
+            strassen.each_operand(
+                sides[side], self.options.form, side, outer.levels, self._arithmetic(outer, side)
+            )
+            for side in "AB"
+        )
+        parts = [self._inner(found[1:], {"A": a, "B": b}) for a, b in zip(*each, strict=True)]
         products = Rounded(
             np.concatenate([part.value for part in parts]), np.concatenate([part.error for part in parts])
         )
-        return self._combined(found[0], products)
+        return self._combined(outer, products)
 
     def _inner(self, found: tuple[Stage, ...], sides: Sides) -> Rounded:
         for stage in found:
@@ -78,11 +82,14 @@ class _Walk:
             products = self._combined(stage, products)
         return products
 
-    def _operands(self, stage: Stage, side: str, source: Rounded, path: int = -1) -> Rounded:
-        arithmetic = self._sums(stage, side) if self.rounds else _NOTHING
-        return strassen.operands(source, self.options.form, side, stage.levels, arithmetic, path)
+    def _operands(self, stage: Stage, side: str, source: Rounded) -> Rounded:
+        arithmetic = self._arithmetic(stage, side)
+        return strassen.operands(source, self.options.form, side, stage.levels, arithmetic)
 
-    def _sums(self, stage: Stage, side: str) -> Arithmetic:
+    def _arithmetic(self, stage: Stage, side: str) -> Arithmetic:
+        """Of the sums of A's or B's blocks."""
+        if not self.rounds:
+            return _NOTHING
         if stage.fused:
             return strassen.SINGLE
         if self.options.host_sums and stage.number > 1:

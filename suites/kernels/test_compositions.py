@@ -152,6 +152,15 @@ def test_streaming_bounds_the_same() -> None:
     assert (strassen_bound.rounded(Options(**given, together=3), arrays).error > apart.error).all()
 
 
+@pytest.mark.parametrize("form", strassen.FORMS)
+def test_operands_one_by_one_are_those_of_all(form: str) -> None:
+    source = strassen.flushed(np.random.default_rng(5).standard_normal((1, 16, 32)).astype(np.float16))
+    together = strassen.operands(source, form, "B", 2, strassen.HALF)
+    for number, one in enumerate(strassen.each_operand(source, form, "B", 2, strassen.HALF)):
+        np.testing.assert_allclose(one.value[0], together.value[number], rtol=1e-14)
+        np.testing.assert_allclose(one.error[0], together.error[number], rtol=1e-14)
+
+
 def test_sums_are_bounded_in_any_order() -> None:
     """A compiler need not keep to the levels: a chain of all blocks, one after the other, in half."""
     rng = np.random.default_rng(9)
