@@ -81,19 +81,13 @@ def epilogue(program: Program, product: Product) -> Epilogue:
         found = [
             _lane(program, product, slot, store, lane, value)
             for slot, store in lowered.stores(sink)
-            for lane, value in enumerate(_values(store))
+            for lane, value in enumerate(lowered.lanes(store))
         ]
     except NoProduct as error:
         raise GraphError(str(error)) from error
     if len({each.key for each in found}) != 1:
         raise GraphError("it does not do the same with each sum")
     return found[0]
-
-
-def _values(store: UOp) -> tuple[UOp, ...]:
-    from tinygrad.uop.ops import Ops
-
-    return store.src[1].src if store.src[1].op is Ops.STACK else (store.src[1],)
 
 
 def _lane(program: Program, product: Product, slot: int, store: UOp, lane: int, value: UOp) -> Epilogue:

@@ -170,8 +170,7 @@ def epilogue(program: Program, product: Product, dtype: str) -> tuple[Program, t
     for slot, store in lowered.stores(sink):
         texel = _texel(store.src[0].src[1:], program.parameters[slot].shape)
         loaded = UOp(Ops.LOAD, src=(image.index(*_place(texel, product), dtype=None),))
-        values = store.src[1].src if store.src[1].op is Ops.STACK else (store.src[1],)
-        for lane, value in enumerate(values):
+        for lane, value in enumerate(lowered.lanes(store)):
             for total in products.totals(value):
                 places[total] = loaded.index(UOp.const(lane).cast(_long()))
 
@@ -188,10 +187,9 @@ def epilogue(program: Program, product: Product, dtype: str) -> tuple[Program, t
 
 def _image(slot: int, dtype: str, shape: tuple[int, int, int]) -> UOp:
     """An image argument, as it is when a program has been lowered."""
-    from tinygrad.dtype import dtypes
     from tinygrad.uop.ops import Ops, UOp
 
-    dims = tuple(UOp.const(size).cast(dtypes.int) for size in shape)
+    dims = tuple(map(lowered.number, shape))
     plain = UOp.param(slot, nodes.tinygrad_type(dtype), shape, device="QCOM")
     return plain.replace(src=(UOp(Ops.STACK, src=dims),))
 
@@ -210,31 +208,24 @@ def _long() -> Any:
 
 def _texel(index: tuple[UOp, ...], shape: tuple[int, ...]) -> UOp:
     """The number of a texel of an image from its row and column."""
-    from tinygrad.dtype import dtypes
-    from tinygrad.uop.ops import UOp
-
     row, column = index
     if lowered.constant(row) == 0:
         return column
-    return row * UOp.const(shape[1]).cast(dtypes.int) + column
+    return row * lowered.number(shape[1]) + column
 
 
 def _place(texel: UOp, product: Product) -> tuple[UOp, UOp]:
     """Row and column in the image of the sums of a texel of the output."""
-    from tinygrad.dtype import dtypes
-    from tinygrad.uop.ops import Ops, UOp
-
-    def number(value: int) -> UOp:
-        return UOp.const(value).cast(dtypes.int)
+    from tinygrad.uop.ops import Ops
 
     start, stride = product.out_start // _LANES, product.out_stride // _LANES
-    place = texel + number(-start) if start else texel
+    place = texel + lowered.number(-start) if start else texel
     if stride & (stride - 1) == 0:
         return (
-            place.alu(Ops.SHR, number(stride.bit_length() - 1)),
-            place.alu(Ops.AND, number(stride - 1)),
+            place.alu(Ops.SHR, lowered.number(stride.bit_length() - 1)),
+            place.alu(Ops.AND, lowered.number(stride - 1)),
         )
-    return place.alu(Ops.CDIV, number(stride)), place.alu(Ops.CMOD, number(stride))
+    return place.alu(Ops.CDIV, lowered.number(stride)), place.alu(Ops.CMOD, lowered.number(stride))
 
 
 def sums_memory(product: Product, dtype: str) -> Memory:

@@ -107,6 +107,29 @@ def constant(node: UOp) -> float | int | None:
     return node.arg if node.op is Ops.CONST else None
 
 
+def number(value: int) -> UOp:
+    """A number as what indices are computed of."""
+    from tinygrad.dtype import dtypes
+    from tinygrad.uop.ops import UOp
+
+    return UOp.const(value).cast(dtypes.int)
+
+
+def lanes(store: UOp) -> tuple[UOp, ...]:
+    """The values that a STORE stores, one or a vector's."""
+    from tinygrad.uop.ops import Ops
+
+    value = store.src[1]
+    return value.src if value.op is Ops.STACK else (value,)
+
+
+def addends(node: UOp) -> list[UOp]:
+    """What an expression adds up, from the left."""
+    from tinygrad.uop.ops import Ops
+
+    return [each for part in node.src for each in addends(part)] if node.op is Ops.ADD else [node]
+
+
 def stores(sink: UOp) -> Iterator[tuple[int, UOp]]:
     """(argument number, STORE) of each store to an argument."""
     from tinygrad.uop.ops import Ops

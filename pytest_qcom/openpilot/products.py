@@ -116,12 +116,8 @@ def sums(sink: UOp) -> Iterator[Sum]:
 
 
 def _sums(sink: UOp) -> Iterator[Sum]:
-    from tinygrad.uop.ops import Ops
-
     for slot, store in lowered.stores(sink):
-        value = store.src[1]
-        values = value.src if value.op is Ops.STACK else (value,)
-        for lane, each in enumerate(values):
+        for lane, each in enumerate(lowered.lanes(store)):
             accumulated = totals(each)
             if len(accumulated) != 1:
                 raise NoProduct(f"a stored value depends on {len(accumulated)} sums, of a product on one")
@@ -175,7 +171,7 @@ def _addends(node: UOp) -> tuple[list[tuple[Access, Access]], tuple[UOp, ...]]:
     if [lowered.constant(store.src[1]) for store in first] != [0]:
         raise NoProduct("a sum does not start at zero")
     pairs: list[tuple[Access, Access]] = []
-    for leaf in _leaves(carried[0].src[1]):
+    for leaf in lowered.addends(carried[0].src[1]):
         if leaf.op is Ops.LOAD and leaf.src[0] is carried[0].src[0]:
             continue
         more, inner_loops = _pairs(leaf, tuple(loops))
@@ -212,12 +208,6 @@ def _at(index: UOp, buffer: UOp) -> float | int | None:
     return lowered.constant(index.src[1]) if below is buffer else None
 
 
-def _leaves(node: UOp) -> list[UOp]:
-    from tinygrad.uop.ops import Ops
-
-    return [leaf for part in node.src for leaf in _leaves(part)] if node.op is Ops.ADD else [node]
-
-
 def _pairs(leaf: UOp, loops: tuple[UOp, ...]) -> tuple[list[tuple[Access, Access]], tuple[UOp, ...]]:
     """The products that an addend is, and their own loops: one, or those that fibers have put together."""
     from tinygrad.uop.ops import Ops
@@ -226,7 +216,7 @@ def _pairs(leaf: UOp, loops: tuple[UOp, ...]) -> tuple[list[tuple[Access, Access
         return [(access(leaf.src[0]), access(leaf.src[1]))], ()
     pairs: list[tuple[Access, Access]] = []
     own: tuple[UOp, ...] = ()
-    for each in _leaves(_shared(leaf, loops)):
+    for each in lowered.addends(_shared(leaf, loops)):
         if _loop(each) is not None:
             more, inner = _addends(each)
             pairs, own = pairs + more, own + inner
