@@ -9,22 +9,28 @@ graph without sites comes back as it is, with the reasons.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pytest_qcom.errors import PatchError
+from pytest_qcom.errors import GraphError, KernelError, PatchError
 from pytest_qcom.openpilot import execution
-from pytest_qcom.openpilot.graph import Call, Graph, Memory, View
+from pytest_qcom.openpilot.graph import Call, Graph, Memory, Program, View
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Calls that a patch rewrites together; ``facts`` are what it found out about them."""
+    """Calls that a patch rewrites together.
+
+    Attributes:
+        facts: what the patch found out about them, to be told.
+        found: the same as it is needed to rewrite them.
+    """
 
     calls: tuple[int, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    found: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,49 @@ class Refusal:
 
 
 Findings = tuple[tuple[Site, ...], tuple[Refusal, ...]]
+
+
+Judge = Callable[[Call, Program], tuple[Mapping[str, Any], Any] | str]
+"""A call of a program to the facts of the site that it is and what rewriting it takes; or to why it is none,
+nothing where it does not look like one. It may raise GraphError and KernelError with the reason as well."""
+
+
+def single(judge: Judge) -> Callable[[Graph], Findings]:
+    """The find of a patch whose sites are calls of programs, each for itself."""
+
+    def find(graph: Graph) -> Findings:
+        sites, refusals = [], []
+        for number, call in enumerate(graph.calls):
+            if call.program is None:
+                continue
+            try:
+                judged = judge(call, call.program)
+            except (GraphError, KernelError) as error:
+                judged = str(error)
+            if not isinstance(judged, str):
+                sites.append(Site((number,), *judged))
+            elif judged:
+                refusals.append(Refusal(number, judged))
+        return tuple(sites), tuple(refusals)
+
+    return find
+
+
+def in_place(change: Callable[[Call, Any], Program | tuple[Call, ...]]) -> Callable[[Graph, Site], Edit]:
+    """The rewrite of such a patch.
+
+    Args:
+        change: a call and what was found of it to the program that it launches from now on, or to the calls
+            in its place.
+    """
+
+    def rewrite(graph: Graph, site: Site) -> Edit:
+        (number,) = site.calls
+        call = graph.calls[number]
+        made = change(call, site.found)
+        return Edit(calls={number: (replace(call, program=made),) if isinstance(made, Program) else made})
+
+    return rewrite
 
 
 @dataclass(frozen=True, slots=True)

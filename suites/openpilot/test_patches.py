@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pytest_qcom.errors import PatchError
 from pytest_qcom.kernels.edit import replace_instructions
 from pytest_qcom.kernels.waits import nop
 from pytest_qcom.openpilot import execution, patch, products, reading, registry, writing
+from pytest_qcom.openpilot.capture import Model, Shape
 from pytest_qcom.openpilot.graph import Graph
 from pytest_qcom.openpilot.models import MODELS
 from pytest_qcom.openpilot.patch import EXACT, Edit, Patch, Report, Site, Tolerance
@@ -78,6 +80,28 @@ def test_a_block_whose_middle_has_another_reader_keeps_it(captured: Captured) ->
     applied = patch.apply(registry.find("fuse-mlp"), graph)
     assert [site.calls for site in applied.sites] == [(4, 5)]
     assert [each.reason for each in applied.refusals] == ["what it multiplies is read by others, too"]
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("fuse-mlp", [(1, 2), (3, 4)]), ("skip-mlp", [(1, 2)])])
+def test_products_behind_each_other_are_in_one_block_each(name: str, blocks: list[tuple[int, int]]) -> None:
+    """Of four, the middle two would be one as well; what is returned is not left out."""
+
+    def build(generator: np.random.Generator) -> Callable[..., Any]:
+        from tinygrad import Tensor
+
+        arrays = generator.standard_normal((4, 64, 64)).astype(np.float32) / 8
+        weights = [Tensor(array, device="QCOM").realize() for array in arrays]
+
+        def run(x: Any) -> Any:
+            for each in weights:
+                x = (x @ each).gelu()
+            return x.cast("float32").contiguous()
+
+        return run
+
+    model = Model(name="four", summary="", inputs={"x": Shape((64, 64))}, build=build)
+    report = patch.check(registry.find(name), model.graph(), np.random.default_rng(5))
+    assert [site.calls for site in report.applied.sites] == blocks
 
 
 def test_what_a_block_is_worth(captured: Captured) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import lowered, products
-from pytest_qcom.openpilot.graph import Graph, Program
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site, Tolerance
+from pytest_qcom.openpilot.graph import Call, Program
+from pytest_qcom.openpilot.patch import Patch, Tolerance, in_place, single
 from pytest_qcom.openpilot.products import Product
 
 if TYPE_CHECKING:
@@ -68,37 +68,26 @@ def _sum_of(value: UOp) -> tuple[UOp, bool]:
     return (value.replace(src=tuple(parts)) if stacked else parts[0]), bare
 
 
-def _find(graph: Graph) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        if call.program is None or not isinstance(products.product(call), Product):
-            continue
-        found = raw(call.program)
-        if isinstance(found, str):
-            refusals.append(Refusal(number, found))
-        else:
-            left_out = [slot for slot in range(len(call.views)) if slot not in found[1]]
-            sites.append(Site((number,), {"left out": left_out}))
-    return tuple(sites), tuple(refusals)
+def _judge(call: Call, program: Program) -> tuple[dict[str, Any], tuple[Program, tuple[int, ...]]] | str:
+    if not isinstance(products.product(call), Product):
+        return ""
+    found = raw(program)
+    if isinstance(found, str):
+        return found
+    return {"left out": [slot for slot in range(len(call.views)) if slot not in found[1]]}, found
 
 
-def _leave_out(graph: Graph, site: Site) -> Edit:
-    (number,) = site.calls
-    call = graph.calls[number]
-    assert call.program is not None
-    found = raw(call.program)
-    assert not isinstance(found, str)
+def _leave_out(call: Call, found: tuple[Program, tuple[int, ...]]) -> tuple[Call]:
     program, kept = found
-    views = tuple(call.views[slot] for slot in kept)
-    return Edit(calls={number: (replace(call, program=program, views=views),)})
+    return (replace(call, program=program, views=tuple(call.views[slot] for slot in kept)),)
 
 
 PATCHES = (
     Patch(
         name="raw-sums",
         summary="products store their sums, without bias, activation or residual: an ablation",
-        find=_find,
-        rewrite=_leave_out,
+        find=single(_judge),
+        rewrite=in_place(_leave_out),
         models=("vision-mlp", "heads", "shared-heads", "attention"),
         tolerance=Tolerance(math.inf, "it changes what the model computes, to show what epilogues take"),
         source="how much of a product's time and instructions is what it does behind its loop",

@@ -6,54 +6,21 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import GraphError
-from pytest_qcom.openpilot import lowered
-from pytest_qcom.openpilot.graph import Graph, Program
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site, Tolerance
+from pytest_qcom.openpilot import lowered, patch
+from pytest_qcom.openpilot.graph import Program
+from pytest_qcom.openpilot.patch import Patch, Tolerance
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Changed = Callable[["UOp"], "UOp | str"]
 """UOps to other ones, or to why they stay."""
-
-
-def _rewritten(change: Changed) -> tuple[Callable[[Graph], Findings], Callable[[Graph, Site], Edit]]:
-    """The find and the rewrite of a patch that changes the UOps of single programs."""
-
-    @functools.lru_cache(maxsize=512)
-    def changed(program: Program) -> UOp | str:
-        try:
-            return change(lowered.body(program))
-        except GraphError as error:
-            return str(error)
-
-    def find(graph: Graph) -> Findings:
-        sites, refusals = [], []
-        for number, call in enumerate(graph.calls):
-            if call.program is None:
-                continue
-            found = changed(call.program)
-            if isinstance(found, str):
-                if found:
-                    refusals.append(Refusal(number, found))
-            else:
-                sites.append(Site((number,)))
-        return tuple(sites), tuple(refusals)
-
-    def rewrite(graph: Graph, site: Site) -> Edit:
-        call = graph.calls[site.calls[0]]
-        assert call.program is not None
-        sink = changed(call.program)
-        assert not isinstance(sink, str)
-        return Edit(calls={site.calls[0]: (replace(call, program=lowered.compiled(call.program, sink)),)})
-
-    return find, rewrite
 
 
 # GELU
@@ -176,7 +143,7 @@ def _halved(sink: UOp, total: bool) -> UOp | str:
         if node in halves:
             return UOp(Ops.BUFFER, src=sources, arg=replace(node.arg, dtype=dtypes.half))
         if node in sums:
-            leaves = _leaves(sources[1])
+            leaves = lowered.addends(sources[1])
             before = leaves.pop(sums[node])
             products = [leaf.src[0].cast(dtypes.half) * leaf.src[1].cast(dtypes.half) for leaf in leaves]
             if total:
@@ -209,64 +176,49 @@ def _register(node: UOp) -> UOp | None:
     return place if found else None
 
 
-def _leaves(node: UOp) -> list[UOp]:
-    """What an expression adds up, from the left."""
-    from tinygrad.uop.ops import Ops
-
-    return [leaf for part in node.src for leaf in _leaves(part)] if node.op is Ops.ADD else [node]
-
-
 def _accumulates(node: UOp) -> int | None:
     """Of a store that adds products to what it stores to: where the sum so far is among what is added."""
     from tinygrad.uop.ops import Ops
 
     if node.op is not Ops.STORE or _register(node) is None:
         return None
-    leaves = _leaves(node.src[1])
+    leaves = lowered.addends(node.src[1])
     own = [n for n, leaf in enumerate(leaves) if leaf.op is Ops.LOAD and leaf.src[0] is node.src[0]]
     products = [leaf for leaf in leaves if leaf.op is Ops.MUL]
     return own[0] if len(own) == 1 and len(products) == len(leaves) - 1 > 0 else None
 
 
 def _patch(name: str, summary: str, change: Changed, tolerance: Tolerance, models: tuple[str, ...]) -> Patch:
-    find, rewrite = _rewritten(change)
+    @functools.lru_cache(maxsize=512)
+    def judged(program: Program) -> Program | str:
+        try:
+            sink = change(lowered.body(program))
+            return sink if isinstance(sink, str) else lowered.compiled(program, sink)
+        except GraphError as error:
+            return str(error)
+
     return Patch(
         name=name,
         summary=summary,
-        find=find,
-        rewrite=rewrite,
+        find=patch.single(lambda call, program: _judged(judged(program))),
+        rewrite=patch.in_place(lambda call, program: program),
         models=models,
         tolerance=tolerance,
         source=_SOURCES[name],
     )
 
 
-def _find_stale(graph: Graph) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        if call.program is None:
-            continue
-        try:
-            fresh = _again(call.program)
-        except GraphError as error:
-            refusals.append(Refusal(number, str(error)))
-            continue
-        if fresh.code != call.program.code:
-            sites.append(Site((number,)))
-        else:
-            refusals.append(Refusal(number, "the compiler makes the same of it"))
-    return tuple(sites), tuple(refusals)
+def _judged(made: Program | str) -> tuple[dict[str, Any], Program] | str:
+    return made if isinstance(made, str) else ({}, made)
 
 
 @functools.lru_cache(maxsize=512)
-def _again(program: Program) -> Program:
-    return lowered.compiled(program, lowered.body(program))
-
-
-def _recompiled(graph: Graph, site: Site) -> Edit:
-    call = graph.calls[site.calls[0]]
-    assert call.program is not None
-    return Edit(calls={site.calls[0]: (replace(call, program=_again(call.program)),)})
+def _again(program: Program) -> Program | str:
+    try:
+        fresh = lowered.compiled(program, lowered.body(program))
+    except GraphError as error:
+        return str(error)
+    return fresh if fresh.code != program.code else "the compiler makes the same of it"
 
 
 _SOURCES = {
@@ -279,8 +231,8 @@ PATCHES = (
     Patch(
         name="recompile",
         summary="compile again, from its UOps, each program that the compiler makes something else of now",
-        find=_find_stale,
-        rewrite=_recompiled,
+        find=patch.single(lambda call, program: _judged(_again(program))),
+        rewrite=patch.in_place(lambda call, program: program),
         models=(),
         source="a graph that another version of the compiler made, or whose code was patched by hand",
     ),

@@ -87,7 +87,7 @@ def _scale(sink: UOp) -> float:
 
     found: set[float | None] = set()
     for _, store in lowered.stores(sink):
-        for value in store.src[1].src if store.src[1].op is Ops.STACK else (store.src[1],):
+        for value in lowered.lanes(store):
             totals = products.totals(value)
             if value in totals:
                 found.add(1.0)
@@ -318,21 +318,16 @@ def _find(graph: Graph) -> Findings:
             if mixture.scale != 1.0:
                 raise GraphError("it scales its sums")
             found = _attention(graph, number, mixture)
-            _launch(graph, found)
+            launch = _launch(graph, found)
         except (GraphError, KernelError) as error:
             refusals.append(Refusal(number, str(error)))
         else:
-            sites.append(Site(found.calls, {"keys": len(mixture.left_steps)}))
+            sites.append(Site(found.calls, {"keys": len(mixture.left_steps)}, launch))
     return tuple(sites), tuple(refusals)
 
 
 def _fuse(graph: Graph, site: Site) -> Edit:
-    number = site.calls[-1]
-    program = graph.calls[number].program
-    mixture = sums_of(program) if program is not None else ""
-    assert isinstance(mixture, Sums)
-    launch = _launch(graph, _attention(graph, number, mixture))
-    return Edit(calls={**dict.fromkeys(site.calls, ()), number: (launch,)})
+    return Edit(calls={**dict.fromkeys(site.calls, ()), site.calls[-1]: (site.found,)})
 
 
 PATCHES = (

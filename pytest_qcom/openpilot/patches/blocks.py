@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,24 +16,36 @@ from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.openpilot import fused, inserted, products
 from pytest_qcom.openpilot.epilogues import COLUMN, epilogue
 from pytest_qcom.openpilot.fused import Stage
-from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View, temporary, weight
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site, Tolerance
+from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, Program, View, temporary, weight
+from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site, Tolerance, in_place, single
 from pytest_qcom.openpilot.products import Product
 
 _SUMS = Tolerance(2e-3, "the same products of halves, added up in another order")
+
+
+_NO_WEIGHT = "its right argument is no weight, which could be laid out anew"
 
 
 def _stage(call: Call, product: Product) -> Stage:
     """A product with its epilogue.
 
     Raises:
-        GraphError: it does not do the same with each sum, or its operands are not halves.
+        GraphError: its right argument is no weight, or as for :func:`_staged`.
     """
     assert call.program is not None
-    found = epilogue(call.program, product)
-    parameters = call.program.parameters
     if call.views[product.right].memory.kind is not Kind.WEIGHT:
-        raise GraphError("its right argument is no weight, which could be laid out anew")
+        raise GraphError(_NO_WEIGHT)
+    return _staged(call.program, product)
+
+
+def _staged(program: Program, product: Product) -> Stage:
+    """A product with its epilogue, whatever its right argument is.
+
+    Raises:
+        GraphError: it does not do the same with each sum, or its operands are not halves.
+    """
+    found = epilogue(program, product)
+    parameters = program.parameters
     if {parameters[slot].dtype for slot in (product.left, product.right)} != {"float16"}:
         raise GraphError("its operands are not in halves")
     return Stage(product, found, tuple((slot, parameters[slot].dtype) for slot in found.arguments))
@@ -46,37 +59,32 @@ def _out(call: Call, product: Product) -> str:
 # Rows
 
 
-@functools.lru_cache(maxsize=512)
-def _row(call: Call, quantized: bool) -> tuple[Stage, Build] | str:
-    """A product of one row, and its kernel; or why it has none."""
+Row = tuple[Stage, Build]
+"""A product of one row, and its kernel."""
+
+
+def _judge_row(call: Call, program: Program, name: str) -> tuple[dict[str, int], Row] | str:
     product = products.product(call)
     if isinstance(product, str) or product.m != 1:
         return ""
+    if call.views[product.right].memory.kind is not Kind.WEIGHT:
+        return _NO_WEIGHT
+    found = _row(program, product, name)
+    return found if isinstance(found, str) else ({"n": product.n, "k": product.k}, found)
+
+
+@functools.lru_cache(maxsize=256)
+def _row(program: Program, product: Product, name: str) -> Row | str:
+    """Once for all calls of a program, as heads often are."""
     try:
-        stage = _stage(call, product)
-        name = "quant_head" if quantized else "head_gemv"
-        return stage, fused.row_product(name, stage, _out(call, product), quantized)
+        stage = _staged(program, product)
+        out = program.parameters[product.out].dtype
+        return stage, fused.row_product(name, stage, out, name == _QUANTIZED)
     except (GraphError, KernelError) as error:
         return str(error)
 
 
-def _find_rows(graph: Graph, quantized: bool) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        found = _row(call, quantized)
-        if isinstance(found, str):
-            if found:
-                refusals.append(Refusal(number, found))
-        else:
-            sites.append(Site((number,), {"n": found[0].product.n, "k": found[0].product.k}))
-    return tuple(sites), tuple(refusals)
-
-
-def _replace_row(graph: Graph, site: Site, quantized: bool) -> Edit:
-    (number,) = site.calls
-    call = graph.calls[number]
-    found = _row(call, quantized)
-    assert not isinstance(found, str)
+def _replace_row(call: Call, found: Row, name: str) -> tuple[Call]:
     stage, build = found
     matrix = stage.product.matrix(call)
     views = {
@@ -85,12 +93,14 @@ def _replace_row(graph: Graph, site: Site, quantized: bool) -> Edit:
         "right": View.of(weight(matrix)),
         **{f"e{slot}": call.views[slot] for slot, _ in stage.extra},
     }
-    if quantized:
+    if name == _QUANTIZED:
         values, scale = integer.quantized(matrix, axis=0)
         words = np.ascontiguousarray((values + integer.BIAS).astype(np.uint8)).view("<u4")
         views |= {"right": View.of(weight(words)), "scale": View.of(weight(scale.reshape(-1)))}
-    name = "quant_head" if quantized else "head_gemv"
-    return Edit(calls={number: (inserted.hand(call, name, build, views, {}),)})
+    return (inserted.hand(call, name, build, views, {}),)
+
+
+_QUANTIZED = "quant_head"
 
 
 # Side by side
@@ -128,19 +138,15 @@ def _find_groups(graph: Graph) -> Findings:
     for numbers, reason in _groups(graph):
         if not reason:
             try:
-                _batch(graph, numbers)
+                sites.append(Site(numbers, found=_batch(graph, numbers)))
+                continue
             except (GraphError, KernelError) as error:
                 reason = str(error)
-        if reason:
-            refusals += [Refusal(number, reason) for number in numbers]
-        else:
-            sites.append(Site(numbers))
+        refusals += [Refusal(number, reason) for number in numbers]
     return tuple(sites), tuple(refusals)
 
 
 def _batch(graph: Graph, numbers: tuple[int, ...]) -> tuple[Build, Stage, list[Product]]:
-    from dataclasses import replace
-
     calls = [graph.calls[number] for number in numbers]
     own = [product for product in map(products.product, calls) if isinstance(product, Product)]
     stage = _stage(calls[0], own[0])
@@ -148,16 +154,12 @@ def _batch(graph: Graph, numbers: tuple[int, ...]) -> tuple[Build, Stage, list[P
         if call.views[product.out].nbytes != product.n * np.dtype(_out(call, product)).itemsize:
             raise GraphError("its result is stored with gaps")
     whole = replace(stage, product=replace(own[0], n=sum(product.n for product in own)))
-    return _batch_build(whole, _out(calls[0], own[0])), whole, own
-
-
-def _batch_build(stage: Stage, out: str) -> Build:
-    return fused.row_product("head_batch", stage, out)
+    return fused.row_product("head_batch", whole, _out(calls[0], own[0])), whole, own
 
 
 def _merge(graph: Graph, site: Site) -> Edit:
     """One product with all columns; readers get their part of its result."""
-    build, stage, own = _batch(graph, site.calls)
+    build, stage, own = site.found
     calls = [graph.calls[number] for number in site.calls]
     out = _out(calls[0], own[0])
     size = np.dtype(out).itemsize
@@ -205,15 +207,8 @@ def _chains(graph: Graph) -> Iterator[tuple[int, int, Stage, Stage] | Refusal]:
                 yield Refusal(number, str(error))
 
 
-@functools.lru_cache(maxsize=64)
-def _chain_build(first: Stage, second: Stage, out: str) -> Build:
-    return fused.chain("fused_mlp", first, second, out)
-
-
 def _find_chains(graph: Graph) -> Findings:
-    sites: list[Site] = []
-    refusals: list[Refusal] = []
-    taken: set[int] = set()
+    sites, refusals = [], []
     for found in _chains(graph):
         if isinstance(found, Refusal):
             refusals.append(found)
@@ -223,19 +218,25 @@ def _find_chains(graph: Graph) -> Findings:
             fused.rows_of(first.product, second.product)
         except GraphError as error:
             refusals.append(Refusal(number, str(error)))
-            continue
-        if taken.isdisjoint((before, number)):
-            taken |= {before, number}
-            sites.append(Site((before, number)))
-    return tuple(sites), tuple(refusals)
+        else:
+            sites.append(Site((before, number), found=(first, second)))
+    return _apart(sites), tuple(refusals)
+
+
+def _apart(sites: list[Site]) -> tuple[Site, ...]:
+    """Those that share no call with one before them: of three products behind each other two are a chain."""
+    found: list[Site] = []
+    for site in sites:
+        if not any(set(site.calls) & set(other.calls) for other in found):
+            found.append(site)
+    return tuple(found)
 
 
 def _fuse(graph: Graph, site: Site) -> Edit:
     before, number = site.calls
-    stages = [found for found in _chains(graph) if not isinstance(found, Refusal) and found[:2] == site.calls]
-    ((_, _, first, second),) = stages
+    first, second = site.found
     earlier, call = graph.calls[before], graph.calls[number]
-    build = _chain_build(first, second, _out(call, second.product))
+    build = fused.chain("fused_mlp", first, second, _out(call, second.product))
     views = {
         "left": earlier.views[first.product.left],
         "right1": View.of(weight(first.product.matrix(earlier))),
@@ -260,7 +261,7 @@ def _find_branches(graph: Graph) -> Findings:
             refusals.append(Refusal(number, "its result is returned"))
         else:
             sites.append(Site((before, number)))
-    return tuple(sites), tuple(refusals)
+    return _apart(sites), tuple(refusals)
 
 
 def _skip(graph: Graph, site: Site) -> Edit:
@@ -302,8 +303,8 @@ PATCHES = (
     Patch(
         name="head-gemv",
         summary="products of one row become a kernel whose fibers divide k and share their sums",
-        find=functools.partial(_find_rows, quantized=False),
-        rewrite=functools.partial(_replace_row, quantized=False),
+        find=single(functools.partial(_judge_row, name="head_gemv")),
+        rewrite=in_place(functools.partial(_replace_row, name="head_gemv")),
         models=("heads", "shared-heads"),
         tolerance=_SUMS,
         source="a row has no rows to share weights with: neighbouring fibers read neighbouring columns",
@@ -311,8 +312,8 @@ PATCHES = (
     Patch(
         name="quant-head",
         summary="weights of products of one row become bytes, with a scale for each column",
-        find=functools.partial(_find_rows, quantized=True),
-        rewrite=functools.partial(_replace_row, quantized=True),
+        find=single(functools.partial(_judge_row, name=_QUANTIZED)),
+        rewrite=in_place(functools.partial(_replace_row, name=_QUANTIZED)),
         models=("heads", "shared-heads"),
         tolerance=Tolerance(3e-2, "weights are rounded to 255 steps of a column's largest value"),
         source="a product of one row is as long as its weights take to arrive",

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_qcom.errors import GraphError, KernelError
+from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import integer
 from pytest_qcom.kernels import registry as kernels
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.openpilot import inserted, products
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Program, View, weight
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site, Tolerance
+from pytest_qcom.openpilot.patch import Findings, Patch, Tolerance, in_place, single
 from pytest_qcom.openpilot.products import Product
 
 Options = Callable[[Product], dict[str, Any]]
@@ -29,20 +29,20 @@ _LANES = 4
 _PITCH = 64  # bytes to a multiple of which rows of an image lie apart
 
 
-def _against(call: Call, product: Product, sums: str) -> str:
-    """Why a hand kernel cannot read a product's arguments as they lie; empty if it can."""
-    assert call.program is not None
+def _against(call: Call, program: Program, product: Product, sums: str) -> str:
+    """Why a hand kernel cannot read a product's arguments as they lie; empty if it can.
+
+    Raises:
+        GraphError: what the program does with its sums cannot stand alone.
+    """
     left, right = call.views[product.left], call.views[product.right]
     if right.memory.kind is not Kind.WEIGHT or right.dtype != "float16":
         return "its right argument is no weight in halves, which could be laid out anew"
-    if call.program.parameters[product.left].dtype != "float16":
+    if program.parameters[product.left].dtype != "float16":
         return "its left argument is not in halves"
     if left.start % _PITCH or product.left_start or 2 * product.left_stride % _PITCH:
         return "its left rows do not start where those of an image do"
-    try:
-        inserted.epilogue(call.program, product, sums)
-    except GraphError as error:
-        return str(error)
+    inserted.epilogue(program, product, sums)
     return ""
 
 
@@ -54,22 +54,21 @@ def _build(kernel: str, product: Product, options: Options) -> Build:
     return replace(build, thread128=False)
 
 
-def _find(graph: Graph, kernel: str, options: Options, sums: str) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        found = products.product(call)
-        if isinstance(found, str):
-            continue
-        reason = _against(call, found, sums)
-        try:
-            _build(kernel, found, options)
-        except KernelError as error:
-            reason = str(error)
-        if reason:
-            refusals.append(Refusal(number, reason))
-        else:
-            sites.append(Site((number,), {"m": found.m, "n": found.n, "k": found.k}))
-    return tuple(sites), tuple(refusals)
+Found = tuple[Product, Build]
+"""A product, and the kernel in its place."""
+
+
+def _find(kernel: str, options: Options, sums: str) -> Callable[[Graph], Findings]:
+    def judge(call: Call, program: Program) -> tuple[dict[str, int], Found] | str:
+        product = products.product(call)
+        if isinstance(product, str):
+            return ""
+        build = _build(kernel, product, options)
+        if reason := _against(call, program, product, sums):
+            return reason
+        return {"m": product.m, "n": product.n, "k": product.k}, (product, build)
+
+    return single(judge)
 
 
 def _left(call: Call, product: Product) -> tuple[View, tuple[int, ...]]:
@@ -85,18 +84,14 @@ def _finish(call: Call, product: Product, sums: View) -> Call:
     return Call(program, views, call.batch)
 
 
-def _with_halves(graph: Graph, site: Site, kernel: str, options: Options) -> Edit:
+def _with_halves(call: Call, found: Found, kernel: str) -> tuple[Call, ...]:
     """The product by a kernel of half images A and B that stores halves."""
-    (number,) = site.calls
-    call = graph.calls[number]
-    product = products.product(call)
-    assert isinstance(product, Product)
+    product, build = found
     right = weight(product.matrix(call).reshape(product.k, product.n // _LANES, _LANES))
     sums = View.of(inserted.sums_memory(product, "float16"))
     left, shape = _left(call, product)
     views = {"A": left, "B": View.of(right), "C": sums}
-    launch = inserted.hand(call, kernel, _build(kernel, product, options), views, {"A": shape})
-    return Edit(calls={number: (launch, _finish(call, product, sums))})
+    return inserted.hand(call, kernel, build, views, {"A": shape}), _finish(call, product, sums)
 
 
 def _columns(product: Product) -> dict[str, Any]:
@@ -140,12 +135,10 @@ def _quantize(program: Program, m: int, k: int, stride: int) -> inserted.Express
     return inserted.expressed(program, function, [((m * stride,), "float16")])
 
 
-def _with_bytes(graph: Graph, site: Site) -> Edit:
+def _with_bytes(call: Call, found: Found) -> tuple[Call, ...]:
     """The product of quantized rows and weights, by ``gemm_dp4_scaled``."""
-    (number,) = site.calls
-    call = graph.calls[number]
-    product = products.product(call)
-    assert isinstance(product, Product) and call.program is not None
+    product, build = found
+    assert call.program is not None
     left, _ = _left(call, product)
     quantize = _quantize(call.program, product.m, product.k, product.left_stride)
     before, (words, rows) = quantize.inserted(call, [left])
@@ -158,9 +151,7 @@ def _with_bytes(graph: Graph, site: Site) -> Edit:
         "columns": View.of(weight(scale.reshape(1, -1, _LANES))),
         "C": sums,
     }
-    build = _build(_BYTES, product, lambda _: {})
-    launch = inserted.hand(call, _BYTES, build, views, {})
-    return Edit(calls={number: (*before, launch, _finish(call, product, sums))})
+    return (*before, inserted.hand(call, _BYTES, build, views, {}), _finish(call, product, sums))
 
 
 _BYTES = "gemm_dp4_scaled"
@@ -194,8 +185,8 @@ def _patches() -> Iterator[Patch]:
         yield Patch(
             name=name,
             summary=summary,
-            find=functools.partial(_find, kernel=kernel, options=options, sums="float16"),
-            rewrite=functools.partial(_with_halves, kernel=kernel, options=options),
+            find=_find(kernel, options, "float16"),
+            rewrite=in_place(functools.partial(_with_halves, kernel=kernel)),
             models=models,
             tolerance=Tolerance(5e-2, "sums are halves: some hundred additions of 2^-11 each"),
             source=source,
@@ -203,8 +194,8 @@ def _patches() -> Iterator[Patch]:
     yield Patch(
         name="quant-forward",
         summary="products become products of bytes: rows are quantized as they come, weights once",
-        find=functools.partial(_find, kernel=_BYTES, options=lambda _: {}, sums="float32"),
-        rewrite=_with_bytes,
+        find=_find(_BYTES, lambda _: {}, "float32"),
+        rewrite=in_place(_with_bytes),
         models=("vision-mlp",),
         tolerance=Tolerance(5e-2, "activations and weights are rounded to 255 steps of their largest value"),
         source="four products of bytes in one instruction",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import lowered
-from pytest_qcom.openpilot.graph import Graph, Program
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
+from pytest_qcom.openpilot.graph import Call, Program
+from pytest_qcom.openpilot.patch import Patch, in_place, single
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -26,18 +25,14 @@ def divided(program: Program, local: Sizes) -> Program:
     Raises:
         GraphError: fibers exchange values, or the size does not divide the work in whole old rows.
     """
-    from tinygrad.dtype import dtypes
     from tinygrad.uop.ops import Ops, UOp
 
     sink = lowered.body(program)
     if reason := against(program, local):
         raise GraphError(f"workgroups of {local} for {program.label}: {reason}; choose another size")
 
-    def number(value: int) -> UOp:
-        return UOp.const(value).cast(dtypes.int)
-
     def special(name: str, size: int) -> UOp:
-        return UOp(Ops.SPECIAL, src=(number(size),), arg=name)
+        return UOp(Ops.SPECIAL, src=(lowered.number(size),), arg=name)
 
     def change(node: UOp, sources: tuple[UOp, ...]) -> UOp | None:
         if node.op is not Ops.SPECIAL:
@@ -49,8 +44,8 @@ def divided(program: Program, local: Sizes) -> Program:
         if new == old:
             return group if node.arg.startswith("g") else fiber
         if node.arg.startswith("l"):
-            return fiber.alu(Ops.AND, number(old - 1))
-        return group * number(new // old) + fiber.alu(Ops.SHR, number(old.bit_length() - 1))
+            return fiber.alu(Ops.AND, lowered.number(old - 1))
+        return group * lowered.number(new // old) + fiber.alu(Ops.SHR, lowered.number(old.bit_length() - 1))
 
     return lowered.compiled(program, lowered.transformed(sink, change))
 
@@ -85,37 +80,23 @@ def _wider(program: Program) -> Sizes:
     return max(candidates(program, FIBERS), key=lambda size: (math.prod(size), size), default=program.local)
 
 
-def _find_narrow(graph: Graph) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        program = call.program
-        if program is None or math.prod(program.local) >= FIBERS or math.prod(program.groups) == 1:
-            continue
-        try:
-            reason = against(program, program.local)
-        except GraphError as error:
-            reason = str(error)
-        size = program.local if reason else _wider(program)
-        if math.prod(size) > math.prod(program.local):
-            sites.append(Site((number,), {"local": list(size)}))
-        else:
-            refusals.append(Refusal(number, reason or "no multiple of its workgroups divides the work"))
-    return tuple(sites), tuple(refusals)
-
-
-def _widen(graph: Graph, site: Site) -> Edit:
-    call = graph.calls[site.calls[0]]
-    assert call.program is not None
-    x, y, z = site.facts["local"]
-    return Edit(calls={site.calls[0]: (replace(call, program=divided(call.program, (x, y, z))),)})
+def _judge(call: Call, program: Program) -> tuple[dict[str, Any], Program] | str:
+    if math.prod(program.local) >= FIBERS or math.prod(program.groups) == 1:
+        return ""
+    if reason := against(program, program.local):
+        return reason
+    size = _wider(program)
+    if math.prod(size) <= math.prod(program.local):
+        return "no multiple of its workgroups divides the work"
+    return {"local": list(size)}, divided(program, size)
 
 
 PATCHES = (
     Patch(
         name="geometry",
         summary="workgroups of less than two waves become larger ones, where fibers exchange nothing",
-        find=_find_narrow,
-        rewrite=_widen,
+        find=single(_judge),
+        rewrite=in_place(lambda call, program: program),
         models=("vision-mlp",),
         source="a workgroup of few fibers leaves issue slots empty and takes as long to start as a full one",
     ),

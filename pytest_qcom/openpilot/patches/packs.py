@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import accesses, lowered
 from pytest_qcom.openpilot.accesses import Access, NoProduct
-from pytest_qcom.openpilot.graph import Call, Graph, Program
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
+from pytest_qcom.openpilot.graph import Call, Program
+from pytest_qcom.openpilot.patch import Patch, in_place, single
 from pytest_qcom.openpilot.patches import tiles
 
 if TYPE_CHECKING:
@@ -159,11 +159,8 @@ def _rebuilt(sink: UOp, slot: int, size: int, places: dict[UOp, Loaded]) -> UOp:
     from tinygrad.dtype import dtypes
     from tinygrad.uop.ops import Ops, UOp
 
-    def number(value: int) -> UOp:
-        return UOp.const(value).cast(dtypes.int)
-
     words = UOp.param(slot, dtypes.uint, (size // _WORD,), device="QCOM").replace(
-        src=(number(size // _WORD),)
+        src=(lowered.number(size // _WORD),)
     )
 
     def change(node: UOp, sources: tuple[UOp, ...]) -> UOp | None:
@@ -171,16 +168,20 @@ def _rebuilt(sink: UOp, slot: int, size: int, places: dict[UOp, Loaded]) -> UOp:
             return None
         place = places[node]
         base = place.base.src[0] if place.base.op is Ops.CAST else place.base
-        at = base.alu(Ops.SHR, number(2))
-        at = at + number(place.behind) if place.behind else at
+        at = base.alu(Ops.SHR, lowered.number(2))
+        at = at + lowered.number(place.behind) if place.behind else at
         index = words.index(at.cast(dtypes.long))
         gate = sources[2] if len(sources) > 2 else None
         nothing = UOp.const(0).cast(dtypes.uint)
         word = UOp(Ops.LOAD, src=(index, nothing, gate) if gate is not None else (index,))
         own = node.src[0].src[1]
         own = own.src[0] if own.op is Ops.CAST else own
-        lane = number(place.lane) if place.lane is not None else own.alu(Ops.AND, number(_WORD - 1))
-        bits = lane.alu(Ops.SHL, number(3)).cast(dtypes.uint)
+        lane = (
+            lowered.number(place.lane)
+            if place.lane is not None
+            else own.alu(Ops.AND, lowered.number(_WORD - 1))
+        )
+        bits = lane.alu(Ops.SHL, lowered.number(3)).cast(dtypes.uint)
         byte = word.alu(Ops.SHR, bits).alu(Ops.AND, UOp.const(0xFF).cast(dtypes.uint)).cast(dtypes.uchar)
         if gate is None or lowered.constant(node.src[1]) == 0:
             return byte
@@ -189,46 +190,28 @@ def _rebuilt(sink: UOp, slot: int, size: int, places: dict[UOp, Loaded]) -> UOp:
     return lowered.transformed(sink, change)
 
 
-def _slots(call: Call) -> Iterator[int]:
-    """The arguments of bytes that a call reads from a buffer and does not write."""
-    assert call.program is not None
-    for slot, parameter in enumerate(call.program.parameters):
-        if parameter.dtype == "uint8" and not parameter.image and slot not in call.program.outs:
-            yield slot
-
-
-def _find(graph: Graph) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        for slot in _slots(call) if call.program is not None else ():
-            assert call.program is not None
-            if call.views[slot].start % _WORD:
-                refusals.append(Refusal(number, f"argument {slot} does not start with a word of its memory"))
-                continue
-            found = in_words(call.program, slot)
-            if isinstance(found, str):
-                refusals.append(Refusal(number, found))
-                continue
-            sites.append(Site((number,), {"argument": slot, "loads": list(found.loads), "axis": found.axis}))
-            break  # one argument at a time, as a call is of one site
-    return tuple(sites), tuple(refusals)
-
-
-def _load_words(graph: Graph, site: Site) -> Edit:
-    (number,) = site.calls
-    call = graph.calls[number]
-    assert call.program is not None
-    found = in_words(call.program, site.facts["argument"])
-    assert isinstance(found, Words)
-    return Edit(calls={number: (replace(call, program=found.program),)})
+def _judge(call: Call, program: Program) -> tuple[dict[str, Any], Program] | str:
+    """The first argument of bytes, read from a buffer and not written, that words can be loaded of."""
+    reasons = []
+    for slot, parameter in enumerate(program.parameters):
+        if parameter.dtype != "uint8" or parameter.image or slot in program.outs:
+            continue
+        if call.views[slot].start % _WORD:
+            reasons.append(f"argument {slot} does not start with a word of its memory")
+            continue
+        found = in_words(program, slot)
+        if isinstance(found, Words):
+            return {"argument": slot, "loads": list(found.loads), "axis": found.axis}, found.program
+        reasons.append(found)
+    return ", ".join(reasons)
 
 
 PATCHES = (
     Patch(
         name="input-pack",
         summary="bytes that are laid out in texels are loaded a word at a time, each word once",
-        find=_find,
-        rewrite=_load_words,
+        find=single(_judge),
+        rewrite=in_place(lambda call, program: program),
         models=("input-pack",),
         source="a load of a byte takes as long as one of a word, and a plane's row feeds two texels",
     ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import lowered, products
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Program
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
+from pytest_qcom.openpilot.patch import Findings, Patch, in_place, single
 from pytest_qcom.openpilot.products import Product
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def coarsened(program: Program, axis: str) -> Program:
     Raises:
         GraphError: fibers exchange values, or there is an odd number along the axis.
     """
-    from tinygrad.dtype import AddrSpace, dtypes
+    from tinygrad.dtype import AddrSpace
     from tinygrad.uop.ops import Ops, UOp
 
     sink = lowered.body(program)
@@ -39,12 +39,10 @@ def coarsened(program: Program, axis: str) -> Program:
         raise GraphError("its fibers exchange values within a workgroup")
     done: dict[UOp, tuple[UOp, ...]] = {}
 
-    def number(value: int) -> UOp:
-        return UOp.const(value).cast(dtypes.int)
-
     def variants(node: UOp) -> tuple[UOp, ...]:
         if node.op is Ops.SPECIAL and node.arg == axis:
-            return tuple(_halved(node) * number(_FACTOR) + number(copy) for copy in range(_FACTOR))
+            twice = _halved(node) * lowered.number(_FACTOR)
+            return tuple(twice + lowered.number(copy) for copy in range(_FACTOR))
         if node.op is Ops.BUFFER and node.arg.addrspace is AddrSpace.REG:
             slots = [replace(node.arg, slot=node.arg.slot * _FACTOR + copy) for copy in range(_FACTOR)]
             return tuple(node.replace(arg=slot) for slot in slots)
@@ -66,13 +64,10 @@ def coarsened(program: Program, axis: str) -> Program:
 
 def _halved(node: UOp) -> UOp:
     """A SPECIAL of half the size."""
-    from tinygrad.dtype import dtypes
-    from tinygrad.uop.ops import UOp
-
     size = int(lowered.constant(node.src[0]) or 0)
     if size % _FACTOR:
         raise GraphError(f"there are {size} along {node.arg}, which is no even number")
-    return node.replace(src=(UOp.const(size // _FACTOR).cast(dtypes.int),))
+    return node.replace(src=(lowered.number(size // _FACTOR),))
 
 
 def _loads(sink: UOp) -> Iterator[tuple[int, UOp, bool]]:
@@ -85,13 +80,12 @@ def _loads(sink: UOp) -> Iterator[tuple[int, UOp, bool]]:
                 yield node.src[0].src[0].arg.slot, index, len(node.src) > 1
 
 
-def _axes(call: Call) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+def _axes(call: Call, program: Program) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """Axes along which fibers share what they multiply with, those along which they share what is multiplied;
     and whether something is loaded under a condition only, as at the edges of a convolution."""
     from tinygrad.uop.ops import Ops
 
-    assert call.program is not None
-    sink = lowered.body(call.program)
+    sink = lowered.body(program)
     depends: dict[bool, set[str]] = {True: set(), False: set()}
     largest = max(
         (slot for slot, view in enumerate(call.views) if view.memory.kind is Kind.WEIGHT),
@@ -126,58 +120,45 @@ def _sums(program: Program) -> int:
     return sum(int(node.max_numel()) for node in registers)
 
 
-def _choice(call: Call, convolution: bool, columns: bool) -> str | None:
-    """The axis along which to give fibers twice as much; ``None`` for a call that is none of the kind.
+def _coarser(
+    call: Call, program: Program, convolution: bool, columns: bool
+) -> tuple[dict[str, str], Program] | str:
+    """The axis along which to give fibers twice as much, and the program; nothing for calls of another kind.
 
     Raises:
         GraphError: why there is none.
     """
-    if call.program is None or not any(view.memory.kind is Kind.WEIGHT for view in call.ins):
-        return None
-    sums = _sums(call.program)
+    if not any(view.memory.kind is Kind.WEIGHT for view in call.ins):
+        return ""
+    sums = _sums(program)
     if not sums or isinstance(products.product(call), Product) == convolution:
-        return None
-    rows, across, guarded = _axes(call)
+        return ""
+    rows, across, guarded = _axes(call, program)
     if convolution and not guarded:
-        return None
+        return ""
     if sums > SUMS:
         raise GraphError(f"its fibers have {sums} sums already; twice as many have no registers")
     reason = "no axis has an even number along which fibers share what they load"
     for axis in across if columns else rows:
         try:
-            coarsened(call.program, axis)
+            return {"axis": axis}, coarsened(program, axis)
         except GraphError as error:
             reason = str(error)
-        else:
-            return axis
-    raise GraphError(reason)
+    return reason
 
 
-def _find(graph: Graph, convolution: bool, columns: bool) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        try:
-            axis = _choice(call, convolution, columns)
-        except GraphError as error:
-            refusals.append(Refusal(number, str(error)))
-            continue
-        if axis is not None:
-            sites.append(Site((number,), {"axis": axis}))
-    return tuple(sites), tuple(refusals)
+def _find(convolution: bool, columns: bool) -> Callable[[Graph], Findings]:
+    return single(lambda call, program: _coarser(call, program, convolution, columns))
 
 
-def _coarsen(graph: Graph, site: Site) -> Edit:
-    call = graph.calls[site.calls[0]]
-    assert call.program is not None
-    program = coarsened(call.program, site.facts["axis"])
-    return Edit(calls={site.calls[0]: (replace(call, program=program),)})
+_coarsen = in_place(lambda call, program: program)
 
 
 PATCHES = (
     Patch(
         name="firstconv-tile8",
         summary="a convolution's fibers compute twice as many places, and load each weight for all of them",
-        find=functools.partial(_find, convolution=True, columns=False),
+        find=_find(convolution=True, columns=False),
         rewrite=_coarsen,
         models=("stem",),
         source="eight places share a weight where four did",
@@ -185,7 +166,7 @@ PATCHES = (
     Patch(
         name="forward-tile8",
         summary="a product's fibers compute eight rows, and load each weight for all of them",
-        find=functools.partial(_find, convolution=False, columns=False),
+        find=_find(convolution=False, columns=False),
         rewrite=_coarsen,
         models=("vision-mlp",),
         source="weights are half of what a product of four rows samples",
@@ -193,7 +174,7 @@ PATCHES = (
     Patch(
         name="forward-tile8x4",
         summary="a product's fibers compute two vec4 columns, and load each row's element for both",
-        find=functools.partial(_find, convolution=False, columns=True),
+        find=_find(convolution=False, columns=True),
         rewrite=_coarsen,
         models=("vision-mlp",),
         source="rows are the other half",

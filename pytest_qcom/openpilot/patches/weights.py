@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from pytest_qcom.chip import A630
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import accesses, lowered
 from pytest_qcom.openpilot.accesses import Access, Indices, NoProduct
-from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, Program, View, weight
-from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site
+from pytest_qcom.openpilot.graph import Call, Kind, Program, View, weight
+from pytest_qcom.openpilot.patch import Patch, in_place, single
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -94,78 +94,65 @@ def _neighbours(read: Indices, last: int) -> bool:
 def _rebuilt(
     sink: UOp, loads: list[UOp], loops: list[UOp], fibers: list[UOp], shape: tuple[int, int, int]
 ) -> UOp:
-    from tinygrad.dtype import dtypes
     from tinygrad.uop.ops import Ops, UOp
-
-    def number(value: int) -> UOp:
-        return UOp.const(value).cast(dtypes.int)
 
     def mixed(nodes: list[UOp]) -> UOp:
         total = nodes[0]
         for node in nodes[1:]:
-            total = total * number(accesses.size(node)) + node
+            total = total * lowered.number(accesses.size(node)) + node
         return total
 
     param = loads[0].src[0]
 
     def change(node: UOp, sources: tuple[UOp, ...]) -> UOp | None:
         if node is param:
-            return node.replace(src=(UOp(Ops.STACK, src=tuple(map(number, shape))),))
+            return node.replace(src=(UOp(Ops.STACK, src=tuple(map(lowered.number, shape))),))
         if node in loads:
-            row = mixed(loops) * number(len(loads)) + number(loads.index(node))
+            row = mixed(loops) * lowered.number(len(loads)) + lowered.number(loads.index(node))
             column = mixed(fibers)
             if shape[0] == 1:
                 width = math.prod(map(accesses.size, fibers))
-                row, column = number(0), row * number(width) + column
+                row, column = lowered.number(0), row * lowered.number(width) + column
             return node.replace(src=(sources[0], row, column))
         return None
 
     return lowered.transformed(sink, change)
 
 
-def _slot(call: Call) -> int | None:
+def _slot(call: Call, program: Program) -> int | None:
     """The largest image of weights that a call reads."""
-    assert call.program is not None
     images = [
         slot
         for slot, view in enumerate(call.views)
-        if view.memory.kind is Kind.WEIGHT and call.program.parameters[slot].image
+        if view.memory.kind is Kind.WEIGHT and program.parameters[slot].image
     ]
     return max(images, key=lambda slot: call.views[slot].nbytes, default=None)
 
 
-def _find(graph: Graph) -> Findings:
-    sites, refusals = [], []
-    for number, call in enumerate(graph.calls):
-        slot = _slot(call) if call.program is not None else None
-        if call.program is None or slot is None:
-            continue
-        found = packing(call.program, slot)
-        if isinstance(found, str):
-            refusals.append(Refusal(number, found))
-        else:
-            sites.append(Site((number,), {"argument": slot, "image": list(found.shape)}))
-    return tuple(sites), tuple(refusals)
+def _judge(call: Call, program: Program) -> tuple[dict[str, Any], tuple[int, Packing]] | str:
+    slot = _slot(call, program)
+    if slot is None:
+        return ""
+    found = packing(program, slot)
+    return (
+        found if isinstance(found, str) else ({"argument": slot, "image": list(found.shape)}, (slot, found))
+    )
 
 
-def _pack(graph: Graph, site: Site) -> Edit:
-    call = graph.calls[site.calls[0]]
-    slot = site.facts["argument"]
-    assert call.program is not None
-    found = packing(call.program, slot)
-    assert isinstance(found, Packing)
+def _pack(call: Call, found: tuple[int, Packing]) -> tuple[Call]:
+    slot, new = found
     old = call.views[slot].array().reshape(-1, _LANES)
-    new: Memory = weight(old[found.texels].reshape(found.shape))
-    views = (*call.views[:slot], View.of(new), *call.views[slot + 1 :])
-    return Edit(calls={site.calls[0]: (replace(call, program=found.program, views=views),)})
+    laid_out = View.of(weight(old[new.texels].reshape(new.shape)))
+    views = (*call.views[:slot], laid_out, *call.views[slot + 1 :])
+    return (replace(call, program=new.program, views=views),)
 
 
 PATCHES = (
     Patch(
         name="pack-conv-weights",
         summary="weights are laid out such that neighbouring fibers load neighbouring texels",
-        find=_find,
-        rewrite=_pack,
+        find=single(_judge),
+        rewrite=in_place(_pack),
         models=("vision-mlp", "heads", "shared-heads", "stem"),
         source="a row of texels for all fibers is a line of the texture cache",
     ),
