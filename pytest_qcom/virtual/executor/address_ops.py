@@ -58,9 +58,9 @@ def _record(module: Any) -> None:
 
 
 def _search(module: Any) -> None:
-    """search(w, address, bytes): whether it is mapped; the wave's cached range becomes that range."""
-    f = Function(module, "search", I1, [PTR, I64, I64], private=True)
-    w, address, size = f.args
+    """search(w, pc, address, bytes): whether it is mapped; the instruction has that range from now on."""
+    f = Function(module, "search", I1, [PTR, I32, I64, I64], private=True)
+    w, pc, address, size = f.args
     job = f.load(PTR, w, Header.JOB, 8)
     table = f.load(PTR, job, field(Job, "ranges"), 8)
     low, high = f.local(I64, i64(0)), f.local(I64, f.load(I64, job, field(Job, "range_count"), 8))
@@ -85,10 +85,17 @@ def _search(module: Any) -> None:
         f.b.icmp_unsigned("<", address, end), f.b.icmp_unsigned("<=", size, f.b.sub(end, address))
     )
     with f.when(inside):
-        f.store(start, w, Header.RANGE, 8)
-        f.store(end, w, Header.RANGE + 8, 8)
+        known = _known_range(f, w, pc)
+        f.store(start, known, 0, 8)
+        f.store(end, known, 8, 8)
     f.b.ret(inside)
     f.finish()
+
+
+def _known_range(f: Function, w: Any, pc: Any) -> Any:
+    """Where the range that an instruction last accessed is kept; other instructions may share the place."""
+    number = f.b.zext(f.b.and_(pc, i32(Header.RANGES - 1)), I64)
+    return f.at(w, f.b.add(f.b.mul(number, i64(16)), i64(Header.RANGE)))
 
 
 def _check_lanes(module: Any, wave: int) -> None:
@@ -97,7 +104,7 @@ def _check_lanes(module: Any, wave: int) -> None:
     w, out, mode, size, pc = f.args
     with _active_lanes(f, w) as lane:
         address = lane_address(f, out, mode, size, lane)
-        mapped = f.call("search", I1, [w, address, size])
+        mapped = f.call("search", I1, [w, pc, address, size])
         with f.when(f.b.not_(mapped)):
             bytes32, lane32 = f.b.trunc(size, I32), f.b.trunc(lane, I32)
             f.call("record", VOID, [w, i32(Fault.GLOBAL), pc, lane32, address, bytes32])
@@ -259,13 +266,15 @@ def _global_addresses(module: Any, wave: int) -> None:
     sweep.put(base, mode, out)
     low, top = b.add(base, b.zext(least, I64)), b.add(base, b.zext(most, I64))
 
+    known = _known_range(f, w, pc)
+
     def inside() -> Any:
-        start, end = f.load(I64, w, Header.RANGE, 8), f.load(I64, w, Header.RANGE + 8, 8)
-        fits = b.and_(b.icmp_unsigned("<=", low, top), b.icmp_unsigned("<=", top, b.sub(end, size)))
-        return b.and_(b.icmp_unsigned(">=", low, start), fits)
+        start, end = f.load(I64, known, 0, 8), f.load(I64, known, 8, 8)
+        fits = b.and_(b.icmp_unsigned("<", top, end), b.icmp_unsigned("<=", size, b.sub(end, top)))
+        return b.and_(b.and_(b.icmp_unsigned(">=", low, start), b.icmp_unsigned("<=", low, top)), fits)
 
     with f.when(b.not_(inside())):
-        f.call("search", I1, [w, low, size])  # mostly all lanes are in one other buffer
+        f.call("search", I1, [w, pc, low, size])  # mostly all lanes are in one other buffer
         with f.when(b.not_(inside())):
             status = f.call("check_lanes", I32, [w, out, mode, size, pc])
             with f.when(b.icmp_signed("!=", status, i32(0))):

@@ -88,8 +88,8 @@ class Function:
         return self.b.call(function, list(arguments))
 
     @contextlib.contextmanager
-    def loop(self, count: Any, ty: Any = I64) -> Iterator[Any]:
-        """Repeats its body for 0 to ``count`` - 1."""
+    def loop(self, count: Any, ty: Any = I64, step: Any = None) -> Iterator[Any]:
+        """Repeats its body for 0 to ``count`` - 1, or for every ``step``-th of them."""
         index = self.local(ty, ir.Constant(ty, 0))
         count = ir.Constant(ty, count) if isinstance(count, int) else count
         head, body, tail = (self.function.append_basic_block(n) for n in ("head", "loop", "tail"))
@@ -100,7 +100,7 @@ class Function:
         self.b.position_at_end(body)
         yield value
         if not self.b.block.is_terminated:
-            self.b.store(self.b.add(value, ir.Constant(ty, 1)), index)
+            self.b.store(self.b.add(value, ir.Constant(ty, 1) if step is None else step), index)
             self.b.branch(head)
         self.b.position_at_end(tail)
 

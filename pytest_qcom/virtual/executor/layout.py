@@ -48,18 +48,21 @@ class Header:
     FAULT_LANE = 192  # i32
     FAULT_SIZE = 196  # i32, bytes
     FAULT_ADDRESS = 200  # i64
-    RANGE = 208  # two i64: the mapped range that the last access fell into
     LATE_CLOCK = 224  # i64, issue slots and waits of the wave so far (late results only)
     LATE_NEXT = 232  # i64, when something of its queue is due
     LATE_COUNT = 240  # i64, entries of the queue
     LATE_LAST = 248  # i64, when the last of them that reads sources does so
     SHARED = 256  # r48.x to r55.w, one i32 each
     ADDRESS = 384  # a0.x and a1.x, a row of i16 each
-    PCS = ADDRESS + 2 * 2 * LANES  # an i32 a lane: the block where a parked lane goes on
+    RANGE = ADDRESS + 2 * 2 * LANES  # two i64 each: the mapped range that an instruction last accessed
+    RANGES = 16
+    PCS = RANGE + 16 * RANGES  # an i32 a lane: the block where a parked lane goes on
     SCRATCH = PCS + 4 * LANES  # rows for operands that are in no register
     SCRATCH_ROW = 4 * LANES
     SCRATCH_ROWS = 12
-    END = SCRATCH + SCRATCH_ROW * SCRATCH_ROWS
+    RECENT = SCRATCH + SCRATCH_ROW * SCRATCH_ROWS  # an i64 each: where loads from global memory last began
+    RECENTS = 128
+    END = RECENT + 8 * RECENTS
 
 
 class Status:

@@ -31,9 +31,12 @@ from pytest_qcom.virtual.executor.layout import CHUNK, Header, Status
 WIDTHS = ((8, 16), (8, 32), (16, 16), (32, 32))
 """(bits in memory, bits in a register) of the data types of loads and stores."""
 
+_LINE, _STRIDE = 64, 1 << 20  # bytes of a cache line; the longest step of a loop that is worth a guess
+
 
 def emit(module: Any, wave: int) -> None:
     """Adds the memory functions for waves of ``wave`` fibers to ``module``."""
+    _prefetch(module)
     for memory, register in WIDTHS:
         _load(module, wave, memory, register)
         _store(module, wave, memory, register)
@@ -52,8 +55,39 @@ def _access(module: Any, wave: int, way: str, space: str, memory: int, register:
     mode = f.call(f"addresses_{space}", I32, [w, row, offset, step, pc, out])
     with f.when(f.b.icmp_signed("<", mode, i32(0))):
         f.b.ret(i32(Status.FAULT))
+    if way == "load" and space == "global":
+        f.call("prefetch", VOID, [w, out, mode, step, pc])
     f.call(f"{way}_{memory}_{register}", VOID, [w, data, out, mode, count])
     f.b.ret(i32(0))
+    f.finish()
+
+
+def _prefetch(module: Any) -> None:
+    """prefetch(w, addresses, how they lie, bytes, pc): has the host fetch what the next turn of a loop loads.
+
+    A load that has moved on by a step since it last ran will most likely move on by as much again. Loops over
+    the rows of a matrix make steps that no host foresees by itself, since each is in another page.
+    """
+    f = Function(module, "prefetch", VOID, [PTR, PTR, I32, I64, I32], private=True)
+    w, out, mode, size, pc = f.args
+    b = f.b
+    slot = b.mul(b.zext(b.and_(pc, i32(Header.RECENTS - 1)), I64), i64(8))
+    before, now = f.load(I64, w, b.add(slot, i64(Header.RECENT)), 8), f.load(I64, out, 0, 8)
+    f.store(now, w, b.add(slot, i64(Header.RECENT)), 8)
+    step = b.sub(now, before)
+    to_others = b.icmp_unsigned(">", b.add(step, i64(_LINE)), i64(2 * _LINE))
+    plausible = b.icmp_unsigned("<", b.add(step, i64(_STRIDE)), i64(2 * _STRIDE))
+    together = b.icmp_signed("!=", mode, i32(GATHER))
+    with f.when(b.and_(b.and_(to_others, plausible), together)):
+        uniform, periodic, runs = (b.icmp_signed("==", mode, i32(way)) for way in (UNIFORM, PERIODIC, RUNS))
+        lanes = b.select(uniform, i64(1), b.mul(chunks(f, w), i64(CHUNK)))
+        lanes = b.select(periodic, i64(PERIOD), lanes)
+        line = b.udiv(i64(_LINE), size)  # neighbours are mostly in one
+        line = b.select(periodic, i64(1), b.select(runs, b.mul(line, i64(RUN)), line))
+        with f.loop(lanes, step=line) as lane:
+            address = b.add(lane_address(f, out, mode, size, lane), step)
+            f.call("llvm.prefetch.p0", VOID, [b.inttoptr(address, PTR), i32(0), i32(3), i32(1)])
+    b.ret_void()
     f.finish()
 
 

@@ -181,7 +181,7 @@ def _watch_image(module: Any, wave: int, table: str) -> None:
 def _noted(f: Function, w: Any, address: Any, size: Any, kind: Any, pc: Any) -> None:
     """Notes an access unless it is outside (address 0) or not mapped, which the access itself reports."""
     with f.when(f.b.icmp_signed("!=", address, i64(0))):
-        mapped = f.call("search", I1, [w, address, size])
+        mapped = f.call("search", I1, [w, pc, address, size])
         with f.when(mapped):
             f.call("note", VOID, [w, address, size, kind, pc])
 

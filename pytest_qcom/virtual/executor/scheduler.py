@@ -126,7 +126,6 @@ def _start_wave(module: Any, wave: int) -> None:
     f.store(_get(f, job, "constants", PTR), w, Header.CONSTANTS, 8)
     f.store(_get(f, job, "limit"), w, Header.LIMIT, 8)
     f.store(f.load(PTR, arena, field(Arena, "lds"), 8), w, Header.LDS, 8)
-    f.store(i64(-1), w, Header.RANGE, 8)  # an empty range at the end of the address space
     _private(f, job, arena, w, index, wave)
     _system_values(f, job, w, index, group, wave)
     b.ret_void()

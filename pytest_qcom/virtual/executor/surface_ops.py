@@ -293,7 +293,7 @@ def _uniforms(module: Any, wave: int) -> None:
                 slot = f.local(I32, i32(0))
                 with f.when(b.icmp_unsigned("<", start, size)):
                     address = b.add(base, start)
-                    with f.when(b.not_(f.call("search", I1, [a.w, address, i64(4)]))):
+                    with f.when(b.not_(f.call("search", I1, [a.w, a.pc, address, i64(4)]))):
                         a.fault(Fault.UNIFORM_MEMORY, lane, address, i32(4))
                     b.store(f.load(I32, b.inttoptr(address, PTR)), slot)
                 f.store(f.get(slot, I32), a.cell(index, lane, 4), 0, 4)
