@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, ends, epilogue, placed, skipped
+from pytest_qcom.kernels.eight_ends import ends, epilogue, placed, skipped
+from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published
+from pytest_qcom.kernels.fresh import Fresh, Unfolded
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.noted import Drain
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.rewritten import OnePair, Preset
-from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, Step
+from pytest_qcom.kernels.schedule import Coordinates, Load, Multiply, Phases, Schedule, Step
 from pytest_qcom.kernels.split_a import rowwise
 
 Form = tuple[Schedule, tuple[int, int]]
@@ -30,7 +32,7 @@ def _schedule(
     options: Published,
     plan: RegisterPlan,
     phases: Phases | Callable[[Step], Phases],
-    coordinates: OnePair | Preset,
+    coordinates: Coordinates,
     sync: Callable[[int, Step], bool],
     unroll: int = 1,
 ) -> Schedule:
@@ -46,6 +48,7 @@ def _schedule(
         sync=(lambda products, step: False) if options.strip_mad_sy else sync,
         waits="written",
         unroll=unroll,
+        zero_from_first=True,
     )
 
 
@@ -172,6 +175,51 @@ def preload(name: str, options: Published) -> Form:
     schedule = _schedule(options, plan, phases, coordinates, lambda products, step: True)
     primed = (Load("B", (0,), kk=(0,)),)
     return replace(schedule, primed=primed), schedule.plan.footprint()
+
+
+def lifetime(name: str, options: Published) -> Form:
+    """Few pairs, one register for row and k, every wait."""
+    plan = _group_texels(acc=12).place("b_pairs", "r4.x", 8).place("a_pairs", "r14.x", 6)
+    plan = placed(plan, {"col": ("r15.z", 1), "row": ("r15.w", 1), "count": ("r6.x", 1)})
+    return _fresh(options, plan, folded=True, unroll=options.split_k_unroll or 4), (16, 32)
+
+
+def self_coords(name: str, options: Published) -> Form:
+    """Pairs where, in merged mode, their results would lie, every wait."""
+    plan = _group_texels(acc=16).place("b_pairs", "r0.x", 16).place("a_pairs", "r4.x", 8)
+    places = {"row": "r6.x", "col": "r6.y", "k4": "r6.z", "ky": "r6.w"}
+    plan = placed(plan, {name: (place, 1) for name, place in places.items()})
+    return _fresh(options, plan, folded=False, unroll=options.split_k_unroll or 1), (8, 32)
+
+
+def _group_texels(acc: int) -> RegisterPlan:
+    """Both columns of B, four texels that the rows of A share, and accumulators."""
+    plan = RegisterPlan().place("b0", "hr0.x", 16).place("b1", "hr4.x", 16)
+    for row in _ROWS:
+        plan = plan.place(f"a{row}", f"hr{8 + row % 4}.x", 4, over=(f"a{row - 4}",))
+    return plan.place("acc", f"hr{acc}.x", 8 * ROWS)
+
+
+def _fresh(options: Published, plan: RegisterPlan, folded: bool, unroll: int) -> Schedule:
+    coordinates = Fresh(
+        folded, options.a_coord_delay, options.b_coord_delay, skipped(options), options.k_start
+    )
+    phases = (
+        Load("B", (0, 1)),
+        Load("A", UPPER),
+        Multiply(UPPER, (0, 1)),
+        Load("A", LOWER),
+        Multiply(LOWER, (0, 1)),
+    )
+    schedule = _schedule(options, plan, phases, coordinates, lambda products, step: False, unroll)
+    store = epilogue(options, "legal")
+    return replace(
+        schedule,
+        order=options.alu_order or "row_col_kk",
+        waits="legal",
+        epilogue=Unfolded(store) if folded else store,
+        zero_from_first=False,
+    )
 
 
 def _first(products: int, step: Step) -> bool:

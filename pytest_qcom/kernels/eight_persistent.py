@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.choices import exclude, require
 from pytest_qcom.kernels.coordinates import Persistent
-from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, epilogue, skipped
+from pytest_qcom.kernels.eight_ends import epilogue, skipped
+from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.noted import Idle
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.rewritten import add, delay
+from pytest_qcom.kernels.rewritten import add
 from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, Step
 from pytest_qcom.kernels.writer import Writer
 
@@ -208,20 +210,6 @@ def _dynamic(options: Published) -> Phases:
     last: Phases = () if rest else (Load("B", _BOTH, ahead=1),)
     gap = Idle(options.dynamic_b_gap - 1)
     return (*upper, *early, gap, *(phase for refill in refills for phase in refill), *last)
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """``(rptN)nop``; nothing where N is -1, unless ``ss`` makes it a wait for the samples' coordinates."""
-
-    repeat: int
-    ss: bool = False
-
-    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
-        if self.ss:
-            w.emit("nop", ss=True)
-        else:
-            delay(w, self.repeat)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,61 +1,32 @@
-"""What the published 8-row GEMMs share: their options, by the names of the notes, stores and plans."""
+"""The options of the published 8-row FP16 GEMMs, by the names of the notes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels.choices import check_delays, exclude, require, word
-from pytest_qcom.kernels.gemm import check_shape
-from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.published_stores import ThreadMajor
-from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import ORDERS, Epilogue
-from pytest_qcom.kernels.stores import Constant, ImageStore, NoStore, RowMajor, Stepped
+from pytest_qcom.kernels import notes
 
 ROWS = 8
 UPPER, LOWER = (0, 1, 2, 3), (4, 5, 6, 7)
-FORMS = (
-    "donor_store",
-    "serial",
-    "experimental_twopass",
-    "preload",
-    "pipeline",
-    "pipeline4",
-    "batch2",
-    "persistent",
-    "split_a",
-)
-"""Options that choose a schedule."""
-_PERSISTENT = (
-    "pipeline_b",
-    "b_reuse_gap",
-    "double_b",
-    "rotate_b",
-    "pipeline_a",
-    "dual_a_tile",
-    "stagger_b",
-    "lagged_a4",
-    "stream_a4_gap",
-    "masked_prefetch_a4",
-    "one_sync",
-    "one_sync_wait",
-    "dynamic_a4_dual",
-    "dynamic_b_prefetch",
-    "rotate_low_banks",
-)
-STORES = ("donor8_store", "donor4_store", "donor8_add256_store", "image_store", "thread_store")
-PROBES = (
-    "no_store",
-    "post_constant",
-    "profile",
-    "skip_a_loads",
-    "skip_b_loads",
-    "strip_mad_sy",
-    "split_quad_a",
-)
-"""What does not give C, or not without halves of full registers."""
+"""Rows of a fiber that share their texels of A in many schedules."""
+
+
+_OTHER_NAMES = {
+    "pipelined": "pipeline",
+    "selfcoord": "self_coords",
+    "stream_col1": "stream_b1",
+    "stream_col1_sync": "stream_b1_sync",
+    "split_stream_col1": "stream_b1",
+    "split_stream_col1_sync": "stream_b1_sync",
+}
+"""What the notes' scripts call an option."""
+
+
+def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by the names of the scripts too."""
+    return notes.renamed(given, _OTHER_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +59,11 @@ class Published:
         dynamic_b_prefetch: and B early, behind dynamic_b_rows of those rows and dynamic_b_gap slots.
         rotate_low_banks: columns and rows 0 to 3 change places from step to step; rotate_no_prefetch: nothing
             is early.
+        lifetime: the same with few pairs and one register for row and k, written anew, and every wait.
+        self_coords: and with pairs where, in merged mode, their results would lie.
         split_a: rows 0 to 3, then 4 to 7, through the same texels of A.
-        split_k_unroll: K steps of the loop body of ``split_a``; 0 is its own form, with a (sy) a group.
+        split_k_unroll: K steps of the loop body of ``split_a`` and of those two; 0 is the form's own: 4 for
+            ``lifetime``, 1 for ``self_coords`` and one with a (sy) a group for ``split_a``.
         split_prefetch_next_b: the columns of the next K step are sampled among the last products.
         split_prefetch_next_a: and its rows 0 to 3 behind them.
         split_next_a_first: those before column 1 ("swapped before B1").
@@ -105,10 +79,11 @@ class Published:
         split_inline_b_wait, split_inline_b_nop: B's delay as idle slots of the addition itself.
         split_pair_b_coords: B's pairs two by two.
         split_base_b_y: B's rows by or.b to a common base.
-        split_quad_a: a fiber of four samples a row of A and hands it around.
+        split_quad_a: a fiber of four samples a row of A and hands it around; split_quad_map: the fibers that
+            have rows 0 to 3.
         stream_b1: column 1 is sampled behind the first product. stream_b1_sync: and waited for.
             split_interleave_a4: and rows 4 to 7 one by one behind the products of the row whose texels they
-            take.
+            take, and behind split_interleave_a_reuse_gap: 8, an idle slot, or 16, a wait; 0 is none.
         split_reuse_b: one column after the other through the same texels, all rows for each.
         split_row_stream, split_phase_stream: one row of A after the other, each waited for.
         split_stream_b_a8: all rows stay; a texel of B at a time, in two slots in turns.
@@ -120,26 +95,34 @@ class Published:
         split_triple_coords: with separate ones, column 1 and A have others; split_dual_a_coords: rows 4 to 7
             too.
         split_high_pair_a, split_high_pair_b: those pairs of A, or of column 1, are r10 and r11; without
-            split_low_pairs those of both columns.
+            split_low_pairs those of both columns. split_high_pair_coords: A and B take turns in them.
         split_serial_safe_coords: A's delay stands before every sample.
         split_sampler_source_sync: (ss) on each write of a coordinate.
         split_source_hold_delay: nop repeats behind each sample; -1 is none.
         split_unroll_gap: nop repeats between the unrolled steps, 0 is none.
         split_relaxed_sync, split_sync_mask: a (sy) a group of products, of those whose number modulo 3 is a
-            bit.
+            bit; bit 3 is about the first of those whose texels are refilled k by k. split_sync_wait: idle
+            slots before a group that has none.
+        split_pre_mad_nops: nop repeats before each group of products; -1 is none.
+        split_reserved_out: the number (2 row + column) of a vector that is not multiplied, whose place in C
+            is 0; -1 is none.
         row_sync: the first product of each row waits.
         grouped_b, grouped_b_cols: B's pairs are all written before their samples; or a column's.
-        a_coord_delay, b_coord_delay: nop repeats between coordinates and their sample; -1 is none.
+        a_coord_delay, b_coord_delay: nop repeats between coordinates and their sample; -1 is none. Split-A
+            has none before its samples of A where it is unrolled, as it is published.
         no_next_sy: no (sy) before the second group or set.
         alu_order: nesting of the MADs; nothing is the form's own.
         k_start, k_count: the K steps that are multiplied; a count of 0 is all that follow.
         strip_mad_sy: no (sy) before any product.
         donor8_store: the compiler's store, staged; what a kernel has where nothing else is said.
         donor8_add256_store: one address a row, stepped by 256 bytes.
-        add256_store_mode, add256_gap, add256_direct_sources: see ``Stepped``.
+        add256_store_mode, add256_gap, add256_direct_sources, add256_offset_before_gap: see ``Stepped``.
         donor4_store: the compiler's store of four rows, twice. image_store: C is an image. thread_store: each
-            fiber's tile in one piece.
-        no_store: the products are dropped; post_constant: 1024 is stored in their place. Both are probes.
+            fiber's tile in one piece. image_store_gap: 8, an idle slot behind each store, or 16, a wait; 0 is
+            none.
+        stride: elements from one row of C to the next, a multiple of 4; 0 is n.
+        no_store: the products are dropped; post_constant: 1024 is stored in their place, post_sequence: the
+            number of each vector of the tile, from 1 on. All are probes.
         skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
         profile: a probe without a store: ``alu`` does not sample, ``isam`` does not multiply.
         swap_grid: workgroup x counts rows, y columns.
@@ -182,6 +165,8 @@ class Published:
     dynamic_b_gap: int = 0
     rotate_low_banks: bool = False
     rotate_no_prefetch: bool = False
+    lifetime: bool = False
+    self_coords: bool = False
     split_a: bool = False
     split_k_unroll: int = 0
     split_prefetch_next_b: bool = False
@@ -203,7 +188,9 @@ class Published:
     split_pair_b_coords: bool = False
     split_base_b_y: bool = False
     split_quad_a: bool = False
+    split_quad_map: str = "0123"
     split_interleave_a4: bool = False
+    split_interleave_a_reuse_gap: int = 0
     split_reuse_b: bool = False
     split_row_stream: bool = False
     split_phase_stream: bool = False
@@ -220,18 +207,22 @@ class Published:
     split_dual_a_coords: bool = False
     split_high_pair_a: bool = False
     split_high_pair_b: bool = False
+    split_high_pair_coords: bool = False
     split_serial_safe_coords: bool = False
     split_sampler_source_sync: bool = False
     split_source_hold_delay: int = -1
     split_unroll_gap: int = 0
     split_relaxed_sync: bool = False
     split_sync_mask: int = 7
+    split_sync_wait: int = 0
+    split_pre_mad_nops: int = -1
+    split_reserved_out: int = -1
     stream_b1: bool = False
     stream_b1_sync: bool = False
     grouped_b: bool = False
     grouped_b_cols: bool = False
-    a_coord_delay: int = 5
-    b_coord_delay: int = 5
+    a_coord_delay: int = 4
+    b_coord_delay: int = 4
     alu_order: str = ""
     k_start: int = 0
     k_count: int = 0
@@ -241,13 +232,17 @@ class Published:
     donor8_store: bool = False
     donor4_store: bool = False
     image_store: bool = False
+    image_store_gap: int = 0
     thread_store: bool = False
+    stride: int = 0
     donor8_add256_store: bool = False
     add256_store_mode: str = "donor"
     add256_gap: int = 16
     add256_direct_sources: bool = False
+    add256_offset_before_gap: bool = False
     no_store: bool = False
     post_constant: bool = False
+    post_sequence: bool = False
     skip_a_loads: bool = False
     skip_b_loads: bool = False
     profile: str = ""
@@ -285,109 +280,3 @@ class Published8x16(Published):
     """The same for four vec4 columns."""
 
     ncols: int = 4
-
-
-def check(name: str, options: Published, ncols: int, forms: tuple[str, ...]) -> str:
-    """The one form that the options choose.
-
-    Raises:
-        KernelError: a shape, delay or combination that makes no kernel.
-    """
-    check_shape(name, options)
-    if options.ncols != ncols:
-        raise KernelError(f"{name}: ncols is {options.ncols}; this kernel has {ncols}, leave it out")
-    given = [form for form in FORMS if getattr(options, form)]
-    if len(given) != 1 or given[0] not in forms:
-        found = " with ".join(map(word, given)) or "no form"
-        raise KernelError(f"{name}: {found}; give one of {', '.join(map(word, forms))}")
-    check_delays(name, options, ("a_coord_delay", "b_coord_delay", "split_source_hold_delay"))
-    _check_steps(name, options)
-    if options.profile not in ("", "alu", "isam"):
-        raise KernelError(f"{name}: profile is {options.profile!r}; give alu or isam")
-    _needs_form(name, options, given[0])
-    _check_store(name, options)
-    return given[0]
-
-
-def _needs_form(name: str, options: Published, form: str) -> None:
-    """No option of split-a or persistent is given without it."""
-    unset = Published()
-    for option in Published.__slots__:
-        owner = _owner(option)
-        if owner and owner != form and getattr(options, option) != getattr(unset, option):
-            raise KernelError(f"{name}: {word(option)} is about {word(owner)}; give that too")
-
-
-def _owner(option: str) -> str:
-    """The form that an option belongs to, if it is only one."""
-    if option.startswith(("split_", "grouped_", "stream_b")) and option != "split_a":
-        return "split_a"
-    return "persistent" if option in _PERSISTENT else ""
-
-
-def _check_steps(name: str, options: Published) -> None:
-    whole = options.k // 4
-    if options.k_start < 0 or options.steps < 1 or options.k_start + options.steps > whole:
-        raise KernelError(
-            f"{name}: K steps {options.k_start} to {options.k_start + options.steps} of {whole}; give "
-            "k-start and k-count within them"
-        )
-    if options.alu_order and options.alu_order not in ORDERS:
-        raise KernelError(f"{name}: alu-order is {options.alu_order!r}; give one of {', '.join(ORDERS)}")
-    require(name, options, "overlap_b1", "experimental_twopass")
-
-
-def _check_store(name: str, options: Published) -> None:
-    if options.add256_store_mode not in ("donor", "pairs", "tight"):
-        raise KernelError(
-            f"{name}: add256-store-mode is {options.add256_store_mode!r}; give donor, pairs or tight"
-        )
-    if options.add256_gap not in (0, 8, 16):
-        raise KernelError(
-            f"{name}: add256-gap is {options.add256_gap}; 0, 8 and 16 are those that can be decoded"
-        )
-    exclude(name, options, STORES)
-    exclude(name, options, ("post_constant", "no_store", "profile"))
-
-
-def epilogue(options: Published, waits: str = "written") -> Epilogue:
-    """The store of a published kernel; with every wait ours where the notes' loses lanes or carries."""
-    store: Epilogue = RowMajor(staging="broadcast") if waits == "written" else RowMajor()
-    if options.no_store or options.profile:
-        return NoStore()
-    if options.image_store:
-        store = ImageStore()
-    elif options.thread_store:
-        tile = Tile(ROWS, options.ncols, options.threads, options.swap_grid)
-        store = ThreadMajor(tile.groups("thread-store", options.m, options.n)[0])
-    elif options.donor8_add256_store and waits == "written":
-        store = Stepped(options.add256_store_mode, options.add256_gap, options.add256_direct_sources)
-    return Constant(store) if options.post_constant else store
-
-
-def skipped(options: Published) -> str:
-    """The operands that are not sampled; in lower case those whose coordinates are left out too."""
-    if options.profile == "alu":
-        return "ab"
-    return "A" * options.skip_a_loads + "B" * options.skip_b_loads
-
-
-def placed(plan: RegisterPlan, blocks: Mapping[str, tuple[str, int]]) -> RegisterPlan:
-    """The plan with blocks of (first register, scalars)."""
-    for name, (at, size) in blocks.items():
-        plan = plan.place(name, at, size)
-    return plan
-
-
-def ends(plan: RegisterPlan, image: bool = False) -> RegisterPlan:
-    """The plan with what prologue and store need over everything that is dead there."""
-    dead = tuple(block.name for block in plan.blocks if block.name != "acc")
-    held = tuple(name for name in dead if name not in ("row", "col"))
-    plan = plan.place("scratch", "r1.x", 4, over=held)
-    dead, held = (*dead, "scratch"), (*held, "scratch")
-    if image:
-        return plan.place("at", "r4.x", 2, over=held).place("texels", "r0.x", 4, over=held)
-    plan = plan.place("addresses", "r4.x", 2 * ROWS, over=dead)
-    plan = plan.place("carries", "r2.x", ROWS, over=dead).place("stage", "hr0.x", 4 * ROWS, over=dead)
-    plan = plan.place("offsets", "r0.y", 2, over=dead).place("step", "r0.x", 1, over=dead)
-    return plan.place("carry", "r2.z", 2, over=(*dead, "carries"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import notes
 
 ROWS = 4
 GROUPED = (
@@ -28,21 +29,13 @@ _OTHER_NAMES = {
 
 
 def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options by other names: those of the scripts; ``partial``; C's stride as the shift that made it."""
-    found: dict[str, Any] = {}
-    for key, value in given.items():
-        name = key.replace("-", "_")
-        if name == "partial" and str(value).lower() in ("true", "false"):
-            found["direct"] = str(value).lower() == "false"
-        elif name == "store_row_shift" and str(value).isdecimal() and int(value) <= _LARGEST_SHIFT:
-            found["stride"] = 1 << int(value)
-        else:
-            found[_OTHER_NAMES.get(name, key)] = value
+    """Options by other names: those of the scripts, and ``partial`` for what is not ``direct``."""
+    found = notes.renamed(given, _OTHER_NAMES)
+    partial = str(found.get("partial", "")).lower()
+    if partial in ("true", "false"):
+        del found["partial"]
+        found["direct"] = partial == "false"
     return found
-
-
-_LARGEST_SHIFT = 16
-"""Of the row in an address: 4 elements a texel of the widest image."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.choices import check_delays, check_range, check_unroll, exclude, require, word
 from pytest_qcom.kernels.four_rows import GROUPED, ROWS, Published
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE, check_shape
-from pytest_qcom.kernels.schedule import ORDERS
+from pytest_qcom.kernels.noted_checks import check_order, check_steps, check_stride
 from pytest_qcom.kernels.stores import GAPS
 
 _LOOPS = (
@@ -95,10 +95,7 @@ def _check_numbers(name: str, options: Published) -> None:
         raise KernelError(f"{name}: alu-reps is {options.alu_reps}; give 1 or more")
     ranges = dict(ncols=(1, 4), alu_reps=(1, 64), first_cols_offset=(0, 1), store_row_base=(0, LARGEST_IMAGE))
     check_range(name, options, {**ranges, **dict.fromkeys(("fregs_override", "hregs_override"), (0, 48))})
-    if options.alu_order not in (*ORDERS, "auto"):
-        raise KernelError(
-            f"{name}: alu-order is {options.alu_order!r}; give auto or one of {', '.join(ORDERS)}"
-        )
+    check_order(name, options.alu_order, "auto")
     check_delays(name, options, ("coord_delay", "stable_settle_delay"))
     whole, parts = options.k // 4, options.dynamic_split_k
     if (
@@ -111,11 +108,7 @@ def _check_numbers(name: str, options: Published) -> None:
             f"{name}: dynamic-split-k is {parts} for m {options.m} and {whole} K steps; give a power of 2 "
             "that divides them, and an m that is one"
         )
-    if options.k_start < 0 or options.steps < 1 or options.k_start + options.steps > whole:
-        raise KernelError(
-            f"{name}: K steps {options.k_start} to {options.k_start + options.steps} of {whole}; give "
-            "k-start and k-count within them"
-        )
+    check_steps(name, options)
     if options.steps % options.unroll:
         raise KernelError(
             f"{name}: {options.steps} K steps do not divide by k-unroll {options.unroll}; the published "
@@ -140,13 +133,7 @@ def _check_store(name: str, options: Published) -> None:
     for option in ("stride", "store_row_base"):
         exclude(name, options, (option, "thread_store"))
     exclude(name, options, ("repeat_first", "repeat_each"))
-    if options.stride and (
-        options.stride < options.n or options.stride % 4 or options.stride // 4 > LARGEST_IMAGE
-    ):
-        raise KernelError(
-            f"{name}: stride is {options.stride}; give a multiple of 4 from n = {options.n} on, to "
-            f"{4 * LARGEST_IMAGE}"
-        )
+    check_stride(name, options)
     rows = options.store_row_base + options.m * max(1, options.dynamic_split_k)
     if options.image_store and rows > LARGEST_IMAGE:
         raise KernelError(f"{name}: C of {rows} rows is beyond an image's {LARGEST_IMAGE}; give fewer")

@@ -364,3 +364,17 @@ class Drain:
     def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
         w.mov(schedule.plan["k4"][0], schedule.plan["k4"][0], sy=True)
         delay(w, self.idle)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """``(rptN)nop``; nothing where N is -1, unless ``ss`` makes it a wait for the samples' coordinates."""
+
+    repeat: int
+    ss: bool = False
+
+    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        if self.ss:
+            w.emit("nop", ss=True)
+        else:
+            delay(w, self.repeat)

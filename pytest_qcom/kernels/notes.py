@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 PHRASES = {
@@ -12,6 +12,7 @@ PHRASES = {
     "stream-b1 with sync": "stream-b1 stream-b1-sync",
     "groups pattern, sources hr0.x and hr4.x repeated": "groups-pattern groups=32 unroll=1 loops=256",
     "groups pattern, r1 (source1 relative)": "groups-pattern groups=16 unroll=1 loops=256 r1",
+    "groups pattern,": "groups-pattern",
     "interleaved B, four sy": "interleaved-b",
     "eight rows": "rows=8",
     "local-memory staging": "",  # what the kernel does
@@ -56,3 +57,22 @@ def _value(text: str) -> bool | int | str:
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.lstrip("-").isdigit() else text
+
+
+def renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Options by the names that a kernel has, where scripts of the notes had others.
+
+    ``store-row-shift`` is the stride of C as the shift that made it.
+    """
+    found = {}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name == "store_row_shift" and str(value).isdecimal() and int(value) <= _LARGEST_SHIFT:
+            found["stride"] = 1 << int(value)
+        else:
+            found[names.get(name, key)] = value
+    return found
+
+
+_LARGEST_SHIFT = 16
+"""Of the row in an address: 4 elements a texel of the widest image."""

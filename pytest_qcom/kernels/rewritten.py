@@ -15,8 +15,9 @@ from pytest_qcom.kernels.launch import LANES
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step
 from pytest_qcom.kernels.writer import Writer
 
-_AHEAD = 3  # of ky
-_INLINE = {1: (False, 3), 2: (True, 2), 3: (True, 1)}
+AHEAD = 3
+"""What ky is ahead of the first k of a step, where the notes do not say otherwise."""
+_INLINE = {1: (False, 3), 2: (True, 2), 3: (True, 3)}
 """What the notes' encoder made of ``nop=N`` on an addition: (ss) and idle slots behind it."""
 
 
@@ -36,7 +37,7 @@ class Counters:
 
     a_delay: int = 5
     b_delay: int = 5
-    ahead: int = _AHEAD
+    ahead: int = AHEAD
     skip: str = ""
     start: int = 0
     hold: int = NO_DELAY
@@ -133,12 +134,13 @@ class OnePair(Counters):
             plan gives ``b_pairs0`` and ``b_pairs1``.
         two_pairs: B's pairs are written and sampled two by two, in ``b_pairs0``.
         inline: B's delay as the notes' encoder puts ``nop=N`` into the addition; 0 is none.
-        base_y: B's y is (ky - 3) with kk put in by or.b; the base goes through ``next``.
+        base_y: B's y is ky, which is not ahead, with kk put in by or.b. Of a step that is ahead ky goes to
+            ``base`` first, and B's delay stands behind that; none is before the samples.
         add_rows: A's y by addition; else by or.b, since a fiber's first row is a multiple of 8.
         x_once: A's x is written before rows 0 to 3 alone.
         delay_all: A's delay stands before every sample; else before the first of a group.
         quad: each fiber of four samples one row of A and hands it around. The plan gives ``lane``,
-            ``indices`` and ``quad``.
+            ``indices`` and ``quad``. quad_map: the fibers that have rows 0 to 3.
         flagged: (ss) on each write of a coordinate.
         settled: B's samples that are not ahead keep at least this delay, if there is any.
     """
@@ -153,6 +155,7 @@ class OnePair(Counters):
     x_once: bool = False
     delay_all: bool = False
     quad: bool = False
+    quad_map: tuple[int, ...] = (0, 1, 2, 3)
     flagged: bool = False
     settled: int = NO_DELAY
 
@@ -165,8 +168,8 @@ class OnePair(Counters):
             w.mov(plan["hoisted"][0], plan["col"][0])
         if self.quad:
             w.alu("and.b", plan["lane"][0], plan["col"][0], 3)
-            for index, reg in enumerate(plan["indices"]):
-                w.mov(reg, index)
+            for fiber, reg in zip(self.quad_map, plan["indices"], strict=True):
+                w.mov(reg, fiber)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         if load.operand.lower() in self.skip:
@@ -221,12 +224,10 @@ class OnePair(Counters):
         if not own and load.kk[0] == 0:  # later parts find it as they left it
             self._x(w, schedule, pair, col)
         if self.base_y:
-            base = schedule.plan["next"][0]
-            add(w, base, schedule.plan["ky"][0], 4 * load.ahead - self.ahead)
+            self._from_base(w, schedule, load, col, pair)
+            return
         for kk in load.kk:
-            if self.base_y:
-                w.alu("or.b", pair + 1, base, kk)
-            elif self.inline:
+            if self.inline:
                 ss, nop = _INLINE[self.inline]
                 offset = kk - self.ahead + 4 * load.ahead
                 w.alu("add.s", pair + 1, schedule.plan["ky"][0], offset, ss=ss, nop=nop)
@@ -236,6 +237,20 @@ class OnePair(Counters):
             if not self.inline:
                 settle = not load.ahead and self.b_delay != NO_DELAY
                 delay(w, max(self.b_delay, self.settled) if settle else self.b_delay)
+            self.sample_column(w, schedule, load, col, kk, pair)
+
+    def _from_base(self, w: Writer, schedule: Schedule, load: Load, col: int, pair: Reg) -> None:
+        """Samples of a column whose y is a multiple of four and kk; its x stands in the pair."""
+        base = schedule.plan["ky"][0]
+        if load.ahead:
+            base = schedule.plan["base"][0]
+            add(w, base, schedule.plan["ky"][0], 4 * load.ahead)
+            delay(w, max(self.b_delay, 0))
+        for kk in load.kk:
+            if kk:
+                w.alu("or.b", pair + 1, base, kk)
+            else:
+                w.mov(pair + 1, base)
             self.sample_column(w, schedule, load, col, kk, pair)
 
     def _x(self, w: Writer, schedule: Schedule, dst: Reg, col: int) -> None:
@@ -263,9 +278,10 @@ class OnePair(Counters):
 class PairSets(OnePair):
     """A pair for each sample of a load, all written before the first of them.
 
-    The plan gives ``b_set0`` and ``a_set0`` of four pairs each, or one of them, and ``b_set1`` and ``a_set1``
-    if column 1 and rows 4 to 7 have others. An operand without a set has the one pair. Before a set is
-    written that other samples may still read, all samples are waited for.
+    The plan gives ``b_set0`` and ``a_set0`` of four pairs each (A's of eight where all rows are sampled at
+    once), or one of them, and ``b_set1`` and ``a_set1`` if column 1 and rows 4 to 7 have others. An operand
+    without a set has the one pair. Before a set is written that other samples may still read, all samples
+    are waited for.
 
     Attributes:
         shared: both operands have the sets of B.
@@ -292,7 +308,7 @@ class PairSets(OnePair):
         if self.shared or not (lower or f"{name}_set1" in plan):
             _drain(w, schedule)
         pairs = plan[f"{name}_set{int(own)}"]
-        at = [(row, pairs[2 * (row % 4)]) for row in load.which]
+        at = [(row, pairs[2 * row % pairs.size]) for row in load.which]
         for _, pair in at:
             add(w, pair, plan["k4"][0], load.ahead, ss=self.flagged)
         for row, pair in at:

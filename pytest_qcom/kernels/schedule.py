@@ -179,7 +179,9 @@ class Schedule:
             ``slots``, only idle slots, no (sy) or (ss); ``written``, nothing is added.
         unroll: K steps in a loop body; what is left over follows the loop.
         initial: what full accumulators start at, 32 bits.
+        reserved: (row, column) of a vector that is not multiplied.
         spread: half accumulators start as a repeated move of the first scalar of each vec4.
+        zero_from_first: they start as repeated moves of the very first one, which nothing waits for.
         b_index: which vec4 of the plan's ``b`` holds the texel of (column, k), where columns do not have
             texel registers of their own, ``b0`` and so on.
         partial: each k of a step has accumulators of its own, one set behind the other.
@@ -202,7 +204,9 @@ class Schedule:
     initial: int = 0
     b_index: Callable[[int, int], int] | None = None
     partial: bool = False
+    reserved: tuple[int, int] | None = None
     spread: bool = False
+    zero_from_first: bool = False
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -267,7 +271,10 @@ def generate(schedule: Schedule, k: int, bare: bool = False) -> Program:
     plan, steps = schedule.plan, k // 4
     emit_place(w, schedule.tile, plan["row"][0], plan["col"][0], plan["scratch"])
     schedule.coordinates.prepare(w, schedule)
-    w.zero(plan["acc"], schedule.initial, spread=schedule.spread)
+    if schedule.zero_from_first:
+        w.zero_from_first(plan["acc"])
+    else:
+        w.zero(plan["acc"], schedule.initial, spread=schedule.spread)
     for load in schedule.primed:
         schedule.coordinates.sample(w, schedule, load, Step(0, steps, final=False))
     looped = max(0, steps - schedule.peel) // schedule.unroll * schedule.unroll
@@ -336,7 +343,8 @@ def _emit_products(
 
     The first one waits for the samples that the phase needs, so their coordinates change behind it.
     """
-    for number, (row, col, kk) in enumerate(nested(schedule.order, phase)):
+    places = (place for place in nested(schedule.order, phase) if place[:2] != schedule.reserved)
+    for number, (row, col, kk) in enumerate(places):
         acc = schedule.accumulator(row, col, kk)
         scalar, vector = schedule.scalar(row, kk, phase.bank), schedule.vector(col, kk, phase.bank)
         schedule.arithmetic.emit(w, acc, scalar, vector, schedule.scalar_first, sy=sync and not number)

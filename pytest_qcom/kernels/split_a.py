@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.choices import NO_DELAY, exclude, extended, require, word
-from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, epilogue, skipped
+from pytest_qcom.kernels.eight_ends import epilogue, skipped
+from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.rewritten import OnePair, PairSets
+from pytest_qcom.kernels.noted import Idle
+from pytest_qcom.kernels.rewritten import AHEAD, OnePair, PairSets
 from pytest_qcom.kernels.schedule import Load, Multiply, Phase, Phases, Schedule, Step
-from pytest_qcom.kernels.split_registers import SETS, plan, wide_plan
+from pytest_qcom.kernels.split_registers import HIGH_PAIRS, SETS, high_pairs_shared, plan, wide_plan
+from pytest_qcom.kernels.stores import STEP_WAIT
 
 _NEXT = (
     "split_prefetch_next_a",
@@ -54,7 +59,9 @@ def split(name: str, options: Published, waits: str = "written") -> Schedule:
     return Schedule(
         tile=Tile(ROWS, options.ncols, options.threads, options.swap_grid),
         plan=wide_plan(options) if wide else plan(options),
-        phases=lambda step: rowwise(options, _wide() if wide else _phases(options, step)),
+        phases=lambda step: rowwise(
+            options, _timed(options, _wide() if wide else _phases(options, step), step)
+        ),
         coordinates=_coordinates(options),
         epilogue=epilogue(options, waits),
         order=options.alu_order or "row_col_kk",
@@ -65,13 +72,15 @@ def split(name: str, options: Published, waits: str = "written") -> Schedule:
         primed=(Load("B", (0, 1)),) if options.split_prefetch_loop_b else (),
         peel=int(options.split_prefetch_loop_b),
         b_index=(lambda col, kk: kk % 2) if options.split_stream_b_a8 else None,
+        reserved=divmod(options.split_reserved_out, 2) if options.split_reserved_out >= 0 else None,
+        zero_from_first=True,
     )
 
 
 def declared(options: Published) -> tuple[int, int]:
     """(fregs, hregs) that the notes declare, for the plan's own where they have no figure."""
     if options.ncols == 4:
-        return 12, 48
+        return 30 if options.split_safe_coords else 12, 48
     fregs, hregs = plan(options).footprint()
     if not (options.split_reuse_b or options.split_row_stream):
         hregs = max(hregs, 28)
@@ -81,8 +90,6 @@ def declared(options: Published) -> tuple[int, int]:
 
 
 def _check(name: str, options: Published) -> None:
-    if options.split_k_unroll < 0:
-        raise KernelError(f"{name}: split-k-unroll is {options.split_k_unroll}; give 1 or more")
     if options.split_inline_b_nop not in (1, 2, 3):
         raise KernelError(f"{name}: split-inline-b-nop is {options.split_inline_b_nop}; give 1, 2 or 3")
     for option in _NEXT:
@@ -96,6 +103,8 @@ def _check(name: str, options: Published) -> None:
         ("split_stream_b_a8", "split_low_pairs"),
         ("split_interleave_a4", "stream_b1"),
         ("stream_b1_sync", "stream_b1"),
+        ("split_interleave_a_reuse_gap", "split_interleave_a4"),
+        ("split_sync_wait", "split_relaxed_sync"),
     ):
         require(name, options, option, needed)
     _check_orders(name, options)
@@ -134,10 +143,13 @@ def _check_wide(name: str, options: Published) -> None:
         "stream_b1",
         *_OWN_LOWER,
         *_B_FORMS,
-        *SETS,
+        *(option for option in SETS if option != "split_safe_coords"),
         *_SINGLES,
         "split_quad_a",
         "split_mid_acc",
+        "split_high_pair_a",
+        "split_high_pair_b",
+        "split_high_pair_coords",
     ):
         if getattr(options, option):
             raise KernelError(f"{name}: {word(option)} is about 2 vec4 columns; leave it out")
@@ -148,9 +160,8 @@ def _check_coordinates(name: str, options: Published) -> None:
     for option in SETS:
         if option != "split_low_pairs":
             exclude(name, options, (option, "split_high_pair_b"))
-    sets = [
-        option for option in (*SETS, "split_high_pair_a", "split_high_pair_b") if getattr(options, option)
-    ]
+        exclude(name, options, (option, "split_high_pair_coords"))
+    sets = [option for option in (*SETS, *HIGH_PAIRS) if getattr(options, option)]
     for option in (
         "split_hoist_b0_coord",
         *_B_FORMS,
@@ -169,9 +180,10 @@ def _check_coordinates(name: str, options: Published) -> None:
 def _coordinates(options: Published) -> OnePair:
     prefetch = options.split_prefetch_next_b
     common = OnePair(
-        a_delay=options.a_coord_delay,
+        a_delay=NO_DELAY if options.split_k_unroll else options.a_coord_delay,
         b_delay=options.b_coord_delay,
         skip=skipped(options),
+        ahead=0 if options.split_base_b_y else AHEAD,
         start=options.k_start,
         hold=options.split_source_hold_delay,
         gap=options.split_unroll_gap - 1,
@@ -185,14 +197,15 @@ def _coordinates(options: Published) -> OnePair:
         x_once=_x_once(options),
         delay_all=options.split_serial_safe_coords,
         quad=options.split_quad_a,
+        quad_map=tuple(map(int, options.split_quad_map)),
         flagged=options.ncols == 4 or options.split_sampler_source_sync,
         settled=_SETTLED if prefetch else NO_DELAY,
     )
-    sets = (*SETS, "split_high_pair_a", "split_high_pair_b")
-    if not any(getattr(options, option) for option in sets):
+    if not any(getattr(options, option) for option in (*SETS, *HIGH_PAIRS)):
         return common
     shared = options.split_low_stable_coords or (options.split_low_pairs and options.split_high_a)
-    return extended(PairSets, common, shared=shared and not options.split_high_pair_a)
+    shared = shared and not options.split_high_pair_a
+    return extended(PairSets, common, shared=shared or high_pairs_shared(options))
 
 
 def _x_once(options: Published) -> bool:
@@ -205,13 +218,37 @@ def _sync(options: Published, products: int, step: Step) -> bool:
     """One (sy) a loop body; the form without unroll and the wide one have one a group."""
     if options.strip_mad_sy:
         return False
-    if options.split_relaxed_sync:
-        return bool(options.split_sync_mask >> products % 3 & 1)
     if options.ncols == 4:
         return True
     if not options.split_k_unroll:
         return products == 0 or not options.no_next_sy
     return products == 0 and step.index == 0
+
+
+def _timed(options: Published, phases: Phases, step: Step) -> Phases:
+    """The groups of products with their (sy), where it is chosen by a mask, and what is idle before them."""
+    found: list[Phase] = []
+    group = -1
+    for phase in phases:
+        if not isinstance(phase, Multiply):
+            found.append(phase)
+            continue
+        streamed = phase.sync is None and len(phase.kk) == 1
+        group += not streamed or phase.kk[0] == 0
+        sync = phase.sync
+        if options.split_relaxed_sync and sync is None and not options.strip_mad_sy:
+            bit = _STREAM_BIT if streamed else group % 3
+            sync = bool(options.split_sync_mask >> bit & 1) and not phase.kk[0]
+            if not sync and options.split_sync_wait:
+                found.append(Idle(options.split_sync_wait - 1))
+        if options.split_pre_mad_nops != NO_DELAY:
+            found.append(Idle(options.split_pre_mad_nops))
+        found.append(replace(phase, sync=sync))
+    return tuple(found)
+
+
+_STREAM_BIT = 3
+"""Of ``split-sync-mask``: the first products of those whose texels are refilled k by k."""
 
 
 def rowwise(options: Published, phases: Phases) -> Phases:
@@ -288,12 +325,18 @@ def _streamed(options: Published) -> Phases:
     start = (Load("B", (0,)), Load("A", UPPER))
     if not options.split_interleave_a4:
         return (*start, *_late(options), Multiply(LOWER, (0, 1)))
-    found: list[Load | Multiply] = [*start]
+    found: list[Load | Multiply | Idle] = [*start]
+    gap = (_idle(options.split_interleave_a_reuse_gap),) if options.split_interleave_a_reuse_gap else ()
     for row in UPPER:
         found.append(Multiply((row,), (0,), behind=() if row else (Load("B", (1,)),)))
         found.append(Multiply((row,), (1,), sync=options.stream_b1_sync and not row))
-        found.append(Load("A", (row + 4,)))
+        found += [*gap, Load("A", (row + 4,))]
     return (*found, Multiply(LOWER, (0, 1), sync=True))
+
+
+def _idle(gap: int) -> Idle:
+    """A gap as the notes' encoder made it: a wait, or one idle slot."""
+    return Idle(NO_DELAY, ss=True) if gap == STEP_WAIT else Idle(0)
 
 
 def _upper(options: Published) -> tuple[Load | Multiply, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published, ends
+from pytest_qcom.kernels.eight_ends import ends
+from pytest_qcom.kernels.eight_rows import LOWER, ROWS, UPPER, Published
 from pytest_qcom.kernels.registers import RegisterPlan
 
 SETS = (
@@ -13,6 +14,8 @@ SETS = (
     "split_high_inputs",
 )
 """Options that give each sample of a load a pair."""
+HIGH_PAIRS = ("split_high_pair_a", "split_high_pair_b", "split_high_pair_coords")
+"""Options that put such pairs into r10 and r11."""
 _SINGLE_TEXEL = ("split_row_stream", "split_phase_stream")
 _OWN_LOWER = ("split_buffer_a", "split_preload_a8", "split_one_sync_tile", "split_stream_b_a8")
 
@@ -28,6 +31,8 @@ def plan(options: Published) -> RegisterPlan:
         found = found.place("right", "r19.x" if options.split_safe_coords else "r6.w", 1)
     if options.split_hoist_b0_coord:
         found = found.place("hoisted", "r8.x", 2)
+    if options.split_base_b_y:
+        found = found.place("base", "r5.y", 1)
     if options.grouped_b or options.grouped_b_cols or options.split_pair_b_coords:
         found = found.place("b_pairs0", "r4.x", 8, over=("pair",))
     if options.grouped_b or options.grouped_b_cols:
@@ -87,7 +92,7 @@ def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
     """Counters, place and pair where the notes have them."""
     places = {"ky": "r6.y", "k4": "r6.z", "row": "r7.x", "col": "r7.y", "next": "r0.x"}
     pair = "r4.y"
-    if options.split_safe_coords:
+    if options.split_safe_coords and options.ncols < 4:
         places = {"ky": "r18.y", "k4": "r18.x", "row": "r18.z", "col": "r18.w", "next": "r19.y"}
     elif options.split_separate_coords:
         places["next"] = "r4.x"
@@ -96,6 +101,12 @@ def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
     for name, at in places.items():
         found = found.place(name, at, 1)
     return found.place("pair", pair, 2)
+
+
+def high_pairs_shared(options: Published) -> bool:
+    """Whether A and B take turns in the pairs of r10 and r11."""
+    both = options.split_high_pair_a and options.split_high_pair_b and not options.split_low_pairs
+    return options.split_high_pair_coords or both
 
 
 def _sets(found: RegisterPlan, options: Published) -> RegisterPlan:
@@ -118,9 +129,11 @@ def _sets(found: RegisterPlan, options: Published) -> RegisterPlan:
     elif options.split_high_inputs:
         sets = {"a_set0": 8}
         found = found.place("b_set0", "r4.y", 8, over=("pair",))
-    if options.split_high_pair_b:
+    if high_pairs_shared(options):
+        sets = {"b_set0": 10}
+    elif options.split_high_pair_b:
         sets["b_set1" if options.split_low_pairs else "b_set0"] = 10
-    if options.split_high_pair_a:
+    if options.split_high_pair_a and not high_pairs_shared(options):
         sets["a_set0"] = 10
     for name, at in sets.items():
         found = found.place(name, f"r{at}.x", 8, over=("pair", "next", "b_set1"))
@@ -137,4 +150,6 @@ def wide_plan(options: Published) -> RegisterPlan:
         found = found.place("right", "r6.w", 1)
     if options.split_hoist_b0_coord:
         found = found.place("hoisted", "r8.x", 2)
+    if options.split_safe_coords:
+        found = found.place("b_set0", "r24.x", 8).place("a_set0", "r26.x", 2 * ROWS)
     return ends(found, options.image_store)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, LOCAL_ID, Tile, emit_multiply
@@ -106,11 +108,13 @@ class Stepped:
         gap: what comes before a further column: 16 was encoded as ``(ss)nop``, 8 as one idle slot; 0 none.
         direct: the accumulators are stored themselves and the step is a full 64-bit addition; the plan gives
             ``step`` and two ``carry``.
+        early: the step comes before the gap and the staging.
     """
 
     mode: str = "donor"
     gap: int = 16
     direct: bool = False
+    early: bool = False
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return RowMajor().constants(tile, row_bytes)
@@ -122,6 +126,7 @@ class Stepped:
         with w.as_written():
             for col in range(tile.cols):
                 if col:
+                    self._steps(w, tile, plan, when=self.early)
                     emit_gap(w, self.gap)
                 self._column(w, tile, plan, col)
 
@@ -134,12 +139,16 @@ class Stepped:
             sources = [plan["stage"].vec(row) for row in rows]
         if not col:  # where the published code has its last address arithmetic
             w.emit("nop", rpt=5)
-        for row in rows if col else ():
-            self._step(w, plan, addresses[2 * row])
+        else:
+            self._steps(w, tile, plan, when=not self.early)
         for row in rows:
             w.store_half(addresses[2 * row], sources[row], 0)
             if row in _STORE_GAPS[self.mode]:
                 w.emit("nop")
+
+    def _steps(self, w: Writer, tile: Tile, plan: RegisterPlan, when: bool) -> None:
+        for row in range(tile.rows) if when else ():
+            self._step(w, plan, plan["addresses"][2 * row])
 
     def _step(self, w: Writer, plan: RegisterPlan, low: Reg) -> None:
         if not self.direct:
@@ -214,17 +223,24 @@ class ImageStore:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A store of a number, 1024, in place of the accumulators: a probe of the store alone."""
+    """A store of a number in place of the accumulators: a probe of the store alone.
+
+    Attributes:
+        counted: the number of the vector, from 1 on, in halves; else 1024.
+    """
 
     store: Epilogue
+    counted: bool = False
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return self.store.constants(tile, row_bytes)
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
-        for reg in plan["acc"]:
+        for index, reg in enumerate(plan["acc"]):
             if reg.half:
-                w.set_half(reg, _THOUSAND)
+                w.set_half(
+                    reg, int(np.float16(index // 4 + 1).view(np.uint16)) if self.counted else _THOUSAND
+                )
             else:
                 w.mov(reg, _THOUSAND_WORD)
         self.store.emit(w, tile, plan)

@@ -56,6 +56,17 @@ class Writer:
             source = block[start] if spread else value
             self.emit(mnemonic, block[start], source, rpt=min(4, block.size - start) - 1)
 
+    def zero_from_first(self, block: Block) -> None:
+        """Half registers set to 0 as the published kernels do it: by repeated moves of the very first one.
+
+        Nothing waits for that one, so the rest of its vec4 gets what it held before.
+        """
+        with self.as_written():
+            self.set_half(block[0], 0)
+            self.emit("mov.u16u16", block[1], block[0], rpt=2)
+            for start in range(4, block.size, 4):
+                self.copy_half(block[start], block[0], repeated=False)
+
     def set_half(self, dst: Reg, bits: int) -> None:
         """A half register set to 16 bits."""
         self.emit("mov.u16u16", dst, bits)

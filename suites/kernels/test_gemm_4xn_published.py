@@ -234,7 +234,7 @@ def test_options_compose_or_are_refused(seed: int) -> None:
         ("store-row-base=16000 image-store", "C of 17024 rows is beyond an image's 16384; give fewer"),
         ("store-row-base=4 thread-store", "store-row-base with thread-store; give one of them"),
         ("copy-b-probe post-constant", "post-constant with copy-b-probe; give one of them"),
-        ("alu-order=rows", "alu-order is 'rows'; give auto or one of kk_row_col"),
+        ("alu-order=rows", "alu-order is 'rows'; give one of auto, kk_row_col"),
         ("fregs-override=49", "fregs-override is 49; give 0 to 48"),
         ("no-store alu-reps=65", "alu-reps is 65; give 1 to 64"),
         ("k-unroll=4097", "k-unroll is 4097; no K has more than 4096 steps, give fewer"),

@@ -19,7 +19,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
-from pytest_qcom.kernels.fresh import Fresh
+from pytest_qcom.kernels.fresh import Fresh, Unfolded
 from pytest_qcom.kernels.gemm import build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
@@ -98,7 +98,7 @@ def schedule(options: Options, ncols: int) -> Schedule:
         coordinates=Persistent()
         if options.coords == "persistent"
         else Fresh(folded=options.coords == "lifetime"),
-        epilogue=RowMajor(),
+        epilogue=Unfolded(RowMajor()) if options.coords == "lifetime" else RowMajor(),
         unroll=options.k_unroll,
         primed=_primed(ncols, options.prefetch),
         peel=int(options.prefetch != "none"),

@@ -16,23 +16,23 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import eight_forms, matmul, notes
+from pytest_qcom.kernels import eight_forms, flat, matmul, notes
 from pytest_qcom.kernels.choices import about, word
+from pytest_qcom.kernels.eight_checks import PROBES, check
+from pytest_qcom.kernels.eight_ends import epilogue
 from pytest_qcom.kernels.eight_forms import Form
 from pytest_qcom.kernels.eight_persistent import persistent
 from pytest_qcom.kernels.eight_rows import (
-    PROBES,
     ROWS,
     Published,
     Published8x4,
     Published8x12,
     Published8x16,
-    check,
-    epilogue,
+    read,
 )
 from pytest_qcom.kernels.gemm import gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.published_stores import by_fiber
 from pytest_qcom.kernels.schedule import (
     Load,
@@ -89,7 +89,8 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
     with about(name):
         schedule, (fregs, hregs) = forms[form](name, options)
     if waits != "written":
-        schedule = replace(schedule, waits=waits, sync=_nothing, epilogue=epilogue(options, waits))
+        store = epilogue(options, waits) if schedule.waits == "written" else schedule.epilogue
+        schedule = replace(schedule, waits=waits, sync=_nothing, epilogue=store, zero_from_first=False)
     if options.profile == "isam":
         schedule = replace(schedule, phases=_samples_only(schedule))
     rest = schedule.peel if form == "persistent" else 0
@@ -101,7 +102,7 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
         )
     groups = schedule.tile.groups(name, options.m, options.n)
     constants = (
-        *schedule.epilogue.constants(schedule.tile, row_bytes=2 * options.n),
+        *schedule.epilogue.constants(schedule.tile, row_bytes=2 * (options.stride or options.n)),
         *loop_constants(4 * options.steps, schedule.unroll, schedule.peel),
     )
     built = gemm_launch(
@@ -131,12 +132,13 @@ def _nothing(products: int, step: Step) -> bool:
 def _arguments(options: Published, groups: tuple[int, int, int]) -> tuple[Argument, ...]:
     """A and B as the whole K has them, and C as the store leaves it."""
     a, b, c = matmul.arguments(options, POINTER)
+    width = options.stride or options.n
     if options.image_store:
-        return (replace(c, shape=(options.m, options.n // 4, 4), image=True, pointer=0), a, b)
+        return (replace(c, shape=(options.m, width // 4, 4), image=True, pointer=0), a, b)
     if options.thread_store:
         fibers = groups[0] * groups[1] * options.threads
         return (a, b, replace(c, shape=(fibers, ROWS, 4 * options.ncols)))
-    return (a, b, c)
+    return (a, b, replace(c, shape=(options.m, width)))
 
 
 def _samples_only(schedule: Schedule) -> Callable[[Step], Phases]:
@@ -166,6 +168,8 @@ _FORMS: Mapping[int, Mapping[str, Callable[[str, Published], Form]]] = {
         "pipeline4": eight_forms.pipeline,
         "batch2": eight_forms.pipeline,
         "persistent": persistent,
+        "lifetime": eight_forms.lifetime,
+        "self_coords": eight_forms.self_coords,
         "split_a": _split,
     },
     3: {"serial": eight_forms.serial, "preload": eight_forms.preload},
@@ -183,13 +187,16 @@ def _cut(options: Published, arrays: Arrays) -> tuple[_Shape, Arrays]:
 
 
 def _shaped(options: Published, c: NDArray[Any]) -> NDArray[Any]:
-    if options.image_store:
-        return c.reshape(options.m, options.n // 4, 4)
-    return (
-        by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_grid))
-        if options.thread_store
-        else c
-    )
+    """C as the store leaves it, NaN where it stores nothing and 0 where nothing is multiplied."""
+    if options.split_reserved_out >= 0:
+        row, column = divmod(options.split_reserved_out, 2)
+        lines = c.reshape(len(c) // ROWS, ROWS, -1, options.ncols, 4 * LANES).copy()
+        lines[:, row, :, column] = 0
+        c = lines.reshape(c.shape)
+    if options.thread_store:
+        return by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_grid))
+    c = flat.apart(c, options.stride)
+    return c.reshape(len(c), -1, 4) if options.image_store else c
 
 
 def _oracle(options: Published, arrays: Arrays) -> Arrays:
@@ -223,6 +230,7 @@ def _kernel(
         cases=cases,
         claim="correct" if waited else "as-published",
         family="" if waited else f"gemm_{tile}_fp16",
+        reads=read,
         source=_NOTES,
     )
 
@@ -292,6 +300,12 @@ _WAITED = {
     "dynamic-b": "persistent dynamic-a4-dual dynamic-b-prefetch dynamic-b-rows=2",
     "rotate-low": "persistent rotate-low-banks k-count=7",
     "rotate-low-plain": "persistent rotate-low-banks rotate-no-prefetch k-count=7",
+    "lifetime": "lifetime image-store image-store-gap=8",
+    "self-coords": "self-coords split-k-unroll=2 k-start=2 stride=640",
+    "high-pair-coords": f"{_SPLIT} split-high-pair-coords split-pre-mad-nops=0",
+    "relaxed": f"{_AHEAD} split-relaxed-sync split-sync-mask=9 split-sync-wait=2 split-stream-next-b1",
+    "reserved-out": f"{_SPLIT} split-reserved-out=5 stream-b1 split-interleave-a4 split-separate-coords "
+    "split-interleave-a-reuse-gap=16",
 }
 
 KERNELS = (
