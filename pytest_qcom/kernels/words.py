@@ -1,4 +1,4 @@
-"""Where probes put what they find out: rows of 32-bit words, one a fiber."""
+"""Where probes put what they find out: rows of words or halves, one a fiber."""
 
 from __future__ import annotations
 
@@ -27,11 +27,23 @@ def emit_word_store(w: Writer, number: Reg, words: Sequence[Reg], scratch: Block
 
     ``scratch`` are four full scalars. The offset of a row must fit 32 bits, the row the reach of a store.
     """
+    _emit_row(w, number, 4 * len(words), scratch)
+    for index, word in enumerate(words):
+        w.emit("stg.u32", scratch[0], word, 1, offset=4 * index)
+
+
+def emit_vector_store(w: Writer, number: Reg, vectors: Sequence[Reg], scratch: Block) -> None:
+    """Half vec4 to row ``number`` of C, which is (fibers, 4 len(vectors)) halves; else as for words."""
+    _emit_row(w, number, 8 * len(vectors), scratch)
+    for index, vector in enumerate(vectors):
+        w.store_half(scratch[0], vector, 8 * index)
+
+
+def _emit_row(w: Writer, number: Reg, size: int, scratch: Block) -> None:
+    """The address of row ``number`` of C, of ``size`` bytes, in the first two of ``scratch``."""
     low, high = constant_name(POINTER), constant_name(POINTER + 1)
     address, carry = scratch[0], scratch[2]
-    w.alu("mul.s24", address, number, 4 * len(words))
+    w.alu("mul.s24", address, number, size)
     w.alu("add.u", address, address, low)
     w.alu("cmps.u.lt", carry, address, low)
     w.alu("add.u", address + 1, carry, high)
-    for index, word in enumerate(words):
-        w.emit("stg.u32", address, word, 1, offset=4 * index)

@@ -127,9 +127,10 @@ def test_peak_doubles_in_the_wide_mode_for_halves_only(device: Device) -> None:
 def test_declared_registers_cost_waves_and_nothing_else() -> None:
     kernel = KERNELS["texture_bw"]
     plain, padded = (
-        kernel.build(kernel.configure(dict(m=16, n=1024, k=64, fregs_override=given))) for given in (0, 40)
+        kernel.build(kernel.configure(dict(m=16, n=1024, k=64, fregs_override=full, hregs_override=half)))
+        for full, half in ((0, 0), (40, 44))
     )
-    assert (plain.fregs, padded.fregs) == (8, 40)
+    assert ((plain.fregs, plain.hregs), (padded.fregs, padded.hregs)) == ((8, 32), (40, 44))
     assert plain.program == padded.program
 
 
@@ -145,6 +146,11 @@ def test_declared_registers_cost_waves_and_nothing_else() -> None:
             {"thread128": False, "dtype": "fp32"},
         ),
         ("texture_bw", "loads=20", {"thread128": "1"}, {"loads": 20, "thread128": True}),
+        ("shfl_probe", "quad-map", {}, {"op": "quad", "mode": "brcst"}),
+        ("shfl_probe", "quad-only groups=1", {}, {"op": "quad", "groups_x": 1}),
+        ("shfl_probe", "shfl-modes", {"threads": "64"}, {"op": "shfl", "mode": "", "threads": 64}),
+        ("shfl_probe", "branch", {"threads": "64"}, {"period": 4, "turns": False}),
+        ("alu_peak", "groups=64 rpt=1 unroll=2", {}, {"groups": 64, "gemm_pattern": False}),
     ],
 )
 def test_published_rows_are_options(
@@ -174,7 +180,12 @@ def test_published_rows_are_options(
         ("mad_peak", {"dtype": "fp8"}, "mad_peak: dtype is 'fp8'; give fp16 or fp32"),
         ("mad_peak", {"loops": 1024}, "mad_peak: loops is 1024; give 1 to 1023"),
         ("mad_peak", {"groups": 0}, "mad_peak: groups is 0; give 1 to 8192"),
-        ("texture_bw", {"fregs_override": 4}, "texture_bw: fregs-override is 4, 8 are used; give more, or 0"),
+        ("texture_bw", {"fregs_override": 4}, "texture_bw: fregs-override is 4, 8 are used; give 8 to 48, "),
+        (
+            "texture_bw",
+            {"hregs_override": 49},
+            "texture_bw: hregs-override is 49, 32 are used; give 32 ",
+        ),
     ],
 )
 def test_bad_options_are_refused(name: str, given: dict[str, Any], message: str) -> None:

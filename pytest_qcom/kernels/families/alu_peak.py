@@ -3,7 +3,8 @@
 The compiler pattern is how the vendor compiler lowers a chain of 16-wide MADs (x = x y + y, then y = x y +
 x); the GEMM pattern is the inner product of a GEMM tile whose texels stand in registers. In
 the groups pattern every MAD has the same two factors; the notes measured half the rate. With ``store`` a
-vector of the result is written, so that the arithmetic can be checked bit by bit.
+vector of the result is written, with ``check_gemm`` all of them, so that the arithmetic can be checked bit by
+bit.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.choices import exclude, require
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import CHOICES
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, ORDERS, Multiply, nested
 from pytest_qcom.kernels.stores import POINTER, emit_fiber_store
 from pytest_qcom.kernels.waits import insert_waits
+from pytest_qcom.kernels.words import emit_fiber_number, emit_vector_store
 from pytest_qcom.kernels.writer import Writer
 
 BMODES = ("percol", "reuse")
 _REPEATS = (0, 1, 3)
-_MOST_GROUPS = 32  # from hr16 to the end of the file
+_MOST_LANES = 4 * 32  # from hr16 to the end of the file
 _WIDE = 16  # elements of the compiler pattern's vectors
 # Where they stand: the compiler splits off the last one, so that no repeat writes what it still reads.
 _X = [Reg(2 + lane, half=True) for lane in range(_WIDE - 1)] + [Reg(0, half=True)]
@@ -39,14 +42,14 @@ class Options:
     """Options of the ALU peak probe.
 
     Attributes:
-        compiler_pattern, gemm_pattern, groups_pattern: which one; exactly one of them.
+        compiler_pattern, gemm_pattern, groups_pattern: which one; the groups pattern where none is given.
         loops: passes over the body.
         pairs: of the compiler pattern, pairs of 16-wide MADs in the body.
         rows, ncols: of the GEMM pattern, the tile in rows and vec4 columns.
         unroll: of the GEMM pattern, K steps in the body; of the groups pattern, rounds.
         groups: of the groups pattern, accumulators; all have the same factors, so the same banks are read.
         rpt: of the groups pattern, repeats of a MAD: 0, 1 or 3.
-        r1: of the groups pattern, the first factor advances with the repeats too.
+        r1: of the groups and GEMM patterns, the first factor advances with the repeats too.
         independent: of the groups pattern, the first factor is the addend, so that no sum is carried on.
         order: of the GEMM pattern, nesting of the MADs.
         bmode: of the GEMM pattern, ``percol`` texels of B for each column or ``reuse`` of one column's.
@@ -54,6 +57,7 @@ class Options:
         fregs: full vec4 declared; 0 is what is used.
         store: writes one vec4 a fiber: number ``store_group`` of the vectors.
         distinct: starts from different small numbers instead of from 1, so that a wrong operand shows.
+        check_gemm: of the GEMM pattern, both of every accumulator.
     """
 
     compiler_pattern: bool = False
@@ -78,6 +82,7 @@ class Options:
     store: bool = False
     store_group: int = 0
     distinct: bool = False
+    check_gemm: bool = False
 
 
 def build(options: Options) -> Build:
@@ -94,33 +99,37 @@ def build(options: Options) -> Build:
         w.alu("add.s", plan["counter"][0], plan["counter"][0], 1)
         w.alu("cmps.s.eq", "p0.x", plan["counter"][0], options.loops)
         w.branch("loop")
-    if options.store:
-        emit_fiber_store(
-            w, body.vector(options.store_group), plan["scratch"], options.groups_x, options.threads
-        )
+    vectors = _vectors(options)
+    if options.check_gemm:
+        plan = plan.place("number", "r2.x", 1)
+        emit_fiber_number(w, plan["number"][0], plan["scratch"][0], options.groups_x, options.threads)
+        emit_vector_store(w, plan["number"][0], [body.vector(group) for group in vectors], plan["scratch"])
+    elif options.store:
+        emit_fiber_store(w, body.vector(vectors[0]), plan["scratch"], options.groups_x, options.threads)
     w.end()
     fregs, hregs = plan.footprint()
-    fibers = options.groups_x * options.groups_y * options.threads
+    shape = (_fibers(options), 4 * len(vectors))
     return Build(
         program=insert_waits(w.program()),
         fregs=options.fregs or fregs,
         hregs=hregs,
-        arguments=(Argument("C", (fibers, 4), "float16", image=False, written=True, pointer=POINTER),),
+        arguments=(Argument("C", shape, "float16", image=False, written=True, pointer=POINTER),),
         groups=(options.groups_x, options.groups_y, 1),
         local=(options.threads, 1, 1),
         thread128=options.thread128,
-        work=2e-9 * fibers * options.loops * body.macs,
+        work=2e-9 * _fibers(options) * options.loops * body.macs,
     )
 
 
 def _check(options: Options) -> None:
     name = "alu_peak"
-    if sum((options.compiler_pattern, options.gemm_pattern, options.groups_pattern)) != 1:
-        raise KernelError(f"{name}: give one of compiler-pattern, gemm-pattern and groups-pattern")
-    if not 1 <= options.groups <= _MOST_GROUPS:
-        raise KernelError(f"{name}: groups is {options.groups}; give 1 to {_MOST_GROUPS}")
+    exclude(name, options, ("compiler_pattern", "gemm_pattern", "groups_pattern"))
+    require(name, options, "check_gemm", "gemm_pattern")
     if options.rpt not in _REPEATS:
         raise KernelError(f"{name}: rpt is {options.rpt}; give one of {', '.join(map(str, _REPEATS))}")
+    most = _MOST_LANES // (options.rpt + 1)
+    if not 1 <= options.groups <= most:
+        raise KernelError(f"{name}: groups is {options.groups}; give 1 to {most} with rpt={options.rpt}")
     if options.bmode not in BMODES:
         raise KernelError(f"{name}: bmode is {options.bmode!r}; give one of {', '.join(BMODES)}")
     if options.threads not in CHOICES:
@@ -136,10 +145,19 @@ def _check(options: Options) -> None:
     if options.order not in ORDERS:
         raise KernelError(f"{name}: order is {options.order!r}; give one of {', '.join(ORDERS)}")
     vectors = 3 if options.compiler_pattern else options.rows * options.ncols
-    if options.groups_pattern:
+    if not (options.compiler_pattern or options.gemm_pattern):
         vectors = -(-options.groups * (options.rpt + 1) // 4)
     if not 0 <= options.store_group < vectors:
         raise KernelError(f"{name}: store-group is {options.store_group}; there are 0 to {vectors - 1}")
+
+
+def _fibers(options: Options) -> int:
+    return options.groups_x * options.groups_y * options.threads
+
+
+def _vectors(options: Options) -> tuple[int, ...]:
+    """The numbers of the vectors that are stored, if any is."""
+    return tuple(range(options.rows * options.ncols)) if options.check_gemm else (options.store_group,)
 
 
 def _body(options: Options) -> _CompilerBody | _GemmBody | _GroupsBody:
@@ -204,8 +222,12 @@ class _GemmBody:
         columns = b_columns(self._options)
         for _ in range(self._options.unroll):
             for row, col, kk in nested(self._options.order, Multiply(rows, cols)):
+                a, b = self.plan["a"][4 * row + kk], self.plan["b"].vec(4 * (col % columns) + kk)
                 acc = self.plan["acc"].vec(row * len(cols) + col)
-                w.mad(acc, self.plan["a"][4 * row + kk], self.plan["b"].vec(4 * (col % columns) + kk))
+                if self._options.r1:
+                    w.emit("mad.f16", acc, f"(r){a}", f"(r){b}", f"(r){acc}", rpt=3)
+                else:
+                    w.mad(acc, a, b)
 
     def vector(self, group: int) -> Reg:
         return self.plan["acc"].vec(group)
@@ -265,7 +287,7 @@ def compiler_start(options: Options) -> tuple[NDArray[np.float16], NDArray[np.fl
 def gemm_start(options: Options) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
     """The texels (rows, 4 k) of A and (columns, 4 k, 4 lanes) of B: eighths, so that sums are exact."""
     columns = b_columns(options)
-    if not options.distinct:
+    if not (options.distinct or options.check_gemm):
         return np.ones((options.rows, 4), np.float16), np.ones((columns, 4, 4), np.float16)
     row, kk = np.indices((options.rows, 4))
     col, step, lane = np.indices((columns, 4, 4))
@@ -291,21 +313,28 @@ def _chain(options: Options) -> Iterator[NDArray[np.float16]]:
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
-    """The stored vector, the same in every fiber; nothing without ``store``."""
-    if not options.store:
+    """The stored vectors, the same in every fiber; nothing where none is."""
+    if not (options.store or options.check_gemm):
         return {}
     if options.compiler_pattern:
         with np.errstate(over="ignore"):
             *_, x = _chain(options)
         vector = x[4 * options.store_group : 4 * options.store_group + 4].astype(np.float64)
-    elif options.groups_pattern:
-        vector = _groups_result(options)
+    elif options.gemm_pattern:
+        vector = np.concatenate([_gemm_result(options, group) for group in _vectors(options)])
     else:
-        a, b = (start.astype(np.float64) for start in gemm_start(options))
-        row, col = divmod(options.store_group, options.ncols)
-        vector = options.loops * options.unroll * (a[row] @ b[col % len(b)])
-    fibers = options.groups_x * options.groups_y * options.threads
-    return {"C": np.broadcast_to(vector, (fibers, 4))}
+        vector = _groups_result(options)
+    return {"C": np.broadcast_to(vector, (_fibers(options), len(vector)))}
+
+
+def _gemm_result(options: Options, group: int) -> NDArray[np.float64]:
+    """An accumulator of the GEMM pattern; with ``r1`` lane l takes the factor l places behind."""
+    a, b = (start.astype(np.float64) for start in gemm_start(options))
+    row, col = divmod(group, options.ncols)
+    factors, texels = np.concatenate([a.ravel(), b.ravel()]), b[col % len(b)]
+    lanes = np.arange(4) * options.r1
+    total = sum(factors[4 * row + kk + lanes] * texels[kk] for kk in range(4))
+    return np.asarray(options.loops * options.unroll * total)
 
 
 def _groups_result(options: Options) -> NDArray[np.float64]:
@@ -335,7 +364,8 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, Any]:
     return {"C": 0.0}
 
 
-_SMALL = dict(groups_x=2, groups_y=2, store=True, distinct=True)
+_FEW = dict(groups_x=2, groups_y=2)
+_SMALL = dict(_FEW, store=True, distinct=True)
 
 _NOTED = dict(ncols=3, bmode="percol", order="row_col_kk")
 
@@ -365,6 +395,8 @@ PEAK = Kernel(
         Case("compiler-checked", dict(compiler_pattern=True, loops=1, pairs=2, **_SMALL)),
         Case("compiler-loop", dict(compiler_pattern=True, loops=2, pairs=1, store_group=2, **_SMALL)),
         Case("gemm-checked", dict(gemm_pattern=True, unroll=16, loops=1, store_group=7, **_NOTED, **_SMALL)),
+        Case("gemm-all", dict(gemm_pattern=True, unroll=2, loops=1, check_gemm=True, **_NOTED, **_FEW)),
+        Case("gemm-r1", dict(gemm_pattern=True, unroll=2, loops=2, r1=True, store_group=14, **_SMALL)),
         Case("gemm-reuse", dict(gemm_pattern=True, unroll=16, loops=1, ncols=3, store_group=4, **_SMALL)),
         Case(
             "gemm-loop",

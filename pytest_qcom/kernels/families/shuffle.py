@@ -115,6 +115,25 @@ def _blocks(options: Options) -> list[int]:
     return [1 << power for power in range(2, wave.bit_length())]
 
 
+_MAPS: Mapping[str, Mapping[str, Any]] = {
+    "quad_map": dict(op="quad", mode="brcst"),
+    "quad_only": dict(op="quad", mode="brcst"),
+    "shfl_modes": dict(op="shfl"),
+}
+"""What the notes call maps, as the options that they are here: a map always has all fibers."""
+
+
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options with the notes' maps, and their number of groups, which is that in x."""
+    found = {name: value for name, value in given.items() if name.replace("-", "_") not in _MAPS}
+    for name, value in given.items():
+        if value in (True, "true", "1"):
+            found |= _MAPS.get(name.replace("-", "_"), {})
+    if "groups" in found:
+        found["groups_x"] = found.pop("groups")
+    return found
+
+
 def build(options: Options) -> Build:
     """The probe's launch."""
     _check(options)
@@ -266,6 +285,8 @@ SHUFFLE = Kernel(
     oracle=_oracle,
     tolerance=_tolerance,
     unit="Gops/s",
+    reads=_words,
+    family="shfl_probe",
     cases=(
         Case("shfl", dict(op="shfl", bench="throughput")),
         Case("quad", dict(op="quad", bench="throughput")),

@@ -26,6 +26,7 @@ _BLOCK = 4  # samples of one vec4 column: the four k of a step
 _ROWS = 4  # rows of C that a fiber would have in the GEMM whose grid this is
 _ONE = 0x3C00
 _TEXEL_BYTES = 8
+_FILE = 48  # vec4 of either size
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Options:
         loads: samples between two waits: 4 to 32 in steps of 4.
         threads: fibers of a workgroup: 64, 128 or 256.
         thread128: the launch mode.
-        fregs_override: full vec4 to declare beyond what is used, which costs waves; 0 for what is used.
+        fregs_override, hregs_override: full and half vec4 to declare beyond what is used, which costs waves;
+            0 for what is used.
     """
 
     m: int = 1024
@@ -47,6 +49,7 @@ class Options:
     threads: int = 128
     thread128: bool = True
     fregs_override: int = 0
+    hregs_override: int = 0
 
 
 def _tile(options: Options) -> Tile:
@@ -110,14 +113,16 @@ def build(options: Options) -> Build:
 
 
 def _declared(options: Options, plan: RegisterPlan) -> tuple[int, int]:
-    """The footprints; of full registers the larger one that is asked for."""
-    fregs, hregs = plan.footprint()
-    given = options.fregs_override
-    if given and given < fregs:
-        raise KernelError(
-            f"texture_bw: fregs-override is {given}, {fregs} are used; give more, or 0 for those"
-        )
-    return given or fregs, hregs
+    """The footprints, or the larger ones that are asked for."""
+    used = plan.footprint()
+    for name, given, least in zip(
+        ("fregs", "hregs"), (options.fregs_override, options.hregs_override), used, strict=True
+    ):
+        if given and not least <= given <= _FILE:
+            raise KernelError(
+                f"texture_bw: {name}-override is {given}, {least} are used; give {least} to {_FILE}, or 0"
+            )
+    return options.fregs_override or used[0], options.hregs_override or used[1]
 
 
 def _emit_step(w: Writer, plan: RegisterPlan, options: Options) -> None:
@@ -178,6 +183,7 @@ BANDWIDTH = Kernel(
         Case("threads-256", dict(m=32, n=1024, k=64, threads=256)),
         Case("thread64", dict(m=16, n=1024, k=64, thread128=False)),
         Case("few-waves", dict(m=16, n=1024, k=64, fregs_override=24)),
+        Case("few-waves-half", dict(m=16, n=1024, k=64, loads=4, hregs_override=48)),
     ),
     claim="probe",
     source="qcom_texture_bw.py and QUALCOMM.md of tinygrad's QCOM GEMM experiments",
