@@ -371,12 +371,7 @@ class Session:
         Raises:
             DeviceUnavailable: they cannot: it is behind ssh, or tinygrad has opened another one.
         """
-        if self.entry.kind == "ssh":
-            raise DeviceUnavailable(
-                f"device {self.entry.name} is behind ssh, and tinygrad programs run in this process: run "
-                f"pytest at {self.entry.host} with --qcom-device {self.entry.device}",
-                device=self.entry.name,
-            )
+        self.entry.require_here()
         if not self.installed:
             self.install()
 

@@ -90,7 +90,7 @@ class Entry:
         if self.kind == "local" and not NODE.exists():
             raise DeviceUnavailable(
                 f"device {self.name} ({self.source}): this machine has no {NODE}; run on the device itself, "
-                f"or use --qcom-device virtual",
+                f"or choose the device virtual",
                 device=self.name,
             )
         if self.kind == "ssh":
@@ -104,6 +104,19 @@ class Entry:
                         f"not installed; install it (ssh itself, and the package's extra 'ssh')",
                         device=self.name,
                     )
+
+    def require_here(self) -> None:
+        """Checks that tinygrad programs of this process can run on the device.
+
+        Raises:
+            DeviceUnavailable: it is behind ssh, which kernels pass and tinygrad does not.
+        """
+        if self.kind == "ssh":
+            raise DeviceUnavailable(
+                f"device {self.name} is behind ssh, and tinygrad programs run in this process: start it at "
+                f"{self.host} on the device {self.device}, or choose another device here",
+                device=self.name,
+            )
 
     def state(self) -> str:
         """What is known of it without opening it.

@@ -92,7 +92,7 @@ def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str
     The device stays until the process ends: tinygrad finishes its own devices at exit.
 
     Raises:
-        QcomError: the script is no file, or what the GPU ran into.
+        QcomError: the script is no file, the device is behind ssh, or what the GPU ran into.
         SystemExit: the script's own.
     """
     import atexit
@@ -102,6 +102,7 @@ def run_script(entry: Entry, hazards: str, script: Path, arguments: Sequence[str
         raise QcomError(f"exec {script}: {what}; give the path of a Python program")
     if b"\0" in script.read_bytes():
         raise QcomError(f"exec {script}: no text, as its zero bytes show; give the path of a Python program")
+    entry.require_here()
     stack = contextlib.ExitStack()
     atexit.register(stack.close)  # before tinygrad's own, hence run after them
     stack.enter_context(installed(entry, hazards))

@@ -74,7 +74,7 @@ class Options:
         for name, unit in (("n", self.rows), ("k", DEPTH), ("m", VECTOR_BYTES)):
             value = getattr(self, name)
             if value < 1 or value % unit:
-                raise KernelError(f"{NAME}: {name} is {value}; give a multiple of {unit}")
+                raise KernelError(f"{NAME}: {name} is {value}; give a multiple of {unit} above 0")
         if self.largest_sum > LARGEST_SUM:
             raise KernelError(
                 f"{NAME}: sums of {self.k} products reach {self.largest_sum} and 32 bits hold {LARGEST_SUM}; "

@@ -92,7 +92,7 @@ def choose() -> str:
             return name
     found = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in lacking.items())
     raise DeviceUnavailable(
-        f"no place to run a DSP program ({found}); install what is missing, or run it on numpy"
+        f"no place to run a DSP program ({found}); install what is missing, or choose numpy (--on numpy)"
     )
 
 
@@ -116,7 +116,7 @@ def require(on: str) -> None:
     reasons = missing(on)
     if reasons:
         raise DeviceUnavailable(
-            f"DSP program on {on}: {', '.join(reasons)}; install it, or choose another place"
+            f"DSP program on {on}: {', '.join(reasons)}; install it, or choose another place (--on)"
         )
 
 

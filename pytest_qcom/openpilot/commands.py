@@ -51,7 +51,9 @@ def _device(options: argparse.Namespace) -> Any:
     from pytest_qcom.devices import registry
     from pytest_qcom.devices.session import check
 
-    with registry.find(options.device, Path.cwd()).install(options.hazards):
+    entry = registry.find(options.device, Path.cwd())
+    entry.require_here()
+    with entry.install(options.hazards):
         yield
         check()
 
@@ -139,7 +141,7 @@ def _scan(options: argparse.Namespace) -> Answer:
 
     graph = _load(options.file)
     with _device(options):
-        facts = precision.scan(graph, _generator(options), options.rounding, max(options.chunks, 1))
+        facts = precision.scan(graph, _generator(options), options.rounding, options.chunks)
     return facts, list(precision.scan_lines(facts)), 0
 
 
@@ -184,7 +186,8 @@ def _patch(options: argparse.Namespace) -> Answer:
 
 
 def _patch_line(found: dict[str, Any]) -> str:
-    line = f"{found['patch']}: {len(found['sites'])} sites, {found['calls'][0]} to {found['calls'][1]} calls"
+    sites = "1 site" if len(found["sites"]) == 1 else f"{len(found['sites'])} sites"
+    line = f"{found['patch']}: {sites}, {found['calls'][0]} to {found['calls'][1]} calls"
     if not found["applied"]:
         line = f"{found['patch']}: not applied: {found['reason']}"
     elif "ok" in found:

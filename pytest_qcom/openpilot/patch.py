@@ -190,8 +190,8 @@ def apply(patch: Patch, graph: Graph) -> Applied:
     after = graph.with_calls(_edited(graph, [patch.rewrite(graph, site) for site in sites]))
     if left := patch.find(after)[0]:
         raise PatchError(
-            f"patch {patch.name}: {len(left)} sites are left after it, the first at call "
-            f"{left[0].calls[0]}; its rewrite does not end"
+            f"patch {patch.name}: call {left[0].calls[0]} is a site after it still, of {len(left)} in all; "
+            "its rewrite does not end"
         )
     return Applied(patch, graph, after, sites, refusals)
 

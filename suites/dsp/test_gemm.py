@@ -282,9 +282,9 @@ def steps(body: tuple[Statement, ...]) -> list[Step]:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"m": 130}, "DSP GEMM: m is 130; give a multiple of 128"),
-        ({"k": 0}, "DSP GEMM: k is 0; give a multiple of 4"),
-        ({"n": 5, "rows": 2}, "DSP GEMM: n is 5; give a multiple of 2"),
+        ({"m": 130}, "DSP GEMM: m is 130; give a multiple of 128 above 0"),
+        ({"k": 0}, "DSP GEMM: k is 0; give a multiple of 4 above 0"),
+        ({"n": 5, "rows": 2}, "DSP GEMM: n is 5; give a multiple of 2 above 0"),
         ({"n": 510, "rows": 5}, "DSP GEMM: rows is 5; give 1 to 4"),
         ({"divisor": 0}, "DSP GEMM: divisor is 0; give 1 to 2147483647"),
         ({"weight_high": 256}, "DSP GEMM: weight-high is 256; give 0 to 255"),

@@ -212,7 +212,9 @@ def test_a_patch_that_does_not_end_is_noticed(captured: Captured) -> None:
         rewrite=lambda graph, site: Edit(),
         models=(),
     )
-    with pytest.raises(PatchError, match=r"^patch endless: 1 sites are left after it, the first at call 0; "):
+    with pytest.raises(
+        PatchError, match=r"^patch endless: call 0 is a site after it still, of 1 in all; its"
+    ):
         patch.apply(each, captured("stem"))
     twice = replace(each, name="twice", find=lambda graph: ((Site((0,)), Site((0, 1))), ()))
     with pytest.raises(PatchError, match=r"^patch twice: sites share calls \[0, 0, 1\]; its find is wrong$"):

@@ -150,6 +150,10 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
         ),
         (["disasm", "--binary", "/dev/null"], "qcom: "),
         (["exec", "/none.py"], "qcom: exec /none.py: no such file; "),
+        (
+            ["exec", "--device", "tc3", __file__],
+            "qcom: device tc3 is behind ssh, and tinygrad programs run in this process: start it at ",
+        ),
         (["disasm", "alu_peak", "--binary", "/none"], "qcom: file /none and a kernel"),
         (["lint", "--case", "gemm", "--text", "/none"], "qcom: file /none and a kernel"),
         (["asm", "alu_peak", "--output", "/none/image"], "qcom: file /none/image: cannot be written"),
