@@ -23,6 +23,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.helpers import Target
 from tinygrad.renderer import Renderer
 from tinygrad.runtime import ops_qcom
+from tinygrad.runtime.autogen import kgsl
 from tinygrad.runtime.support.hcq import HCQCompiled
 
 from pytest_qcom import envelope
@@ -130,10 +131,21 @@ class _Runtime(ops_qcom.QCOMDevice):  # type: ignore[misc]
         self.error_state = None
         self.timeline_signal.value = self.timeline_value - 1
 
-    def forget(self) -> None:
-        """Takes the device out of tinygrad's tables."""
+    def release(self) -> None:
+        """Gives back the context and the memory that tinygrad keeps until the process ends, some 100 MB.
+
+        Programs that are collected later free their own memory; there is no signal left to wait for.
+        """
+        self.allocator.free_cache()
+        stack = [self._stack] if hasattr(self, "_stack") else []
+        pages = HCQCompiled.signal_pages[self.peer_group]
+        kept = [*self.allocator.b, self.cmd_buf, self.kernargs_buf, self.border_color_buf, *stack, *pages]
         for table in (HCQCompiled.peer_groups, HCQCompiled.signal_pages, HCQCompiled.signal_pool):
             table.pop(self.peer_group, None)
+        del self.timeline_signal
+        for buffer in kept:
+            self._gpu_free(buffer)
+        kgsl.IOCTL_KGSL_DRAWCTXT_DESTROY(self.fd, drawctxt_id=self.ctx)
 
 
 class _Handle:
@@ -342,7 +354,7 @@ class RuntimeDevice:
         for handle in list(self._handles):
             handle.free()
         if lost:
-            self._runtime.forget()
+            self._runtime.release()
             self._runtime = self._open()
 
     def close(self) -> None:
@@ -350,7 +362,7 @@ class RuntimeDevice:
         if not self._closed:
             self.reset()
             self._closed = True
-            self._runtime.forget()
+            self._runtime.release()
 
     def _open(self) -> _Runtime:
         try:
