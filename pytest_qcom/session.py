@@ -123,7 +123,7 @@ class Session:
 
     Raises:
         DeviceUnavailable: from the constructor, when the settings name a device that is unknown or absent, or
-            look for races where late results are emulated.
+            look for races where late results are emulated, or the environment does not say whether to look.
         ExpectationError: from the constructor, when they name no list of expected failures.
     """
 
@@ -133,6 +133,7 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._device: Device | None = None
         self.installed = False
+        races_wanted()  # the environment may hold what is no answer
         if settings.hazards == "emulate":
             self._refuse_races()
         if settings.races:

@@ -66,8 +66,20 @@ def test_a_racy_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         "virtual device with hazards mode emulate and QCOM_RACES: races are looked for with every wait in "
         "its place; choose hazards mode strict or off"
     )
-    monkeypatch.setenv(RACES_VARIABLE, "0")
-    virtual.gpu("emulate")
+    for value in ("0", ""):
+        monkeypatch.setenv(RACES_VARIABLE, value)
+        virtual.gpu("emulate")
+
+
+@pytest.mark.parametrize("command", [["run", "gemm_dp4"], ["exec", __file__]], ids=lambda words: words[0])
+def test_the_environment_says_yes_or_no(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(RACES_VARIABLE, "banana")
+    assert main(command) != 0
+    assert capsys.readouterr().err == (
+        "qcom: environment variable QCOM_RACES is 'banana': it is 1 to look for races, else 0; correct it\n"
+    )
 
 
 def test_hardware_does_not_tell() -> None:

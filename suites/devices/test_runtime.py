@@ -161,8 +161,7 @@ def test_an_unknown_hazards_mode() -> None:
     with pytest.raises(DeviceUnavailable) as caught:
         virtual.gpu("sometimes")
     assert str(caught.value) == (
-        "virtual device with hazards mode 'sometimes': the modes are strict, emulate and off; choose one "
-        "of them"
+        "virtual device with hazards mode 'sometimes': the modes are strict, emulate, off; choose one of them"
     )
 
 

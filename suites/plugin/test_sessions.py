@@ -114,6 +114,16 @@ def test_absent_device_is_one_error_before_any_test(desk: Run) -> None:
     result.stdout.no_fnmatch_line("*skipped*")
 
 
+def test_a_device_that_does_not_answer_is_one_error_before_any_test(desk: Run) -> None:
+    result = desk(FAKE_SILENT="1", FAKE_KIND="ssh")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    words = "ERROR: device desk: it does not answer; switch it on"
+    assert [line for line in result.errlines if line] == [words]
+    result.stdout.no_fnmatch_line("*[0-9] error*")
+    desk("-k", "nothing", FAKE_SILENT="1", FAKE_KIND="ssh").assert_outcomes(deselected=2)
+    desk("--collect-only", FAKE_SILENT="1", FAKE_KIND="ssh").stdout.fnmatch_lines(["*2 tests collected*"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -144,6 +154,14 @@ def test_races_where_late_results_are_emulated_are_one_error_before_any_test(
     assert [line for line in result.errlines if line] == [
         f"ERROR: {asked} with --qcom-hazards emulate: races are looked for with every wait in its place; "
         "leave one of them out, or take --qcom-hazards strict or off"
+    ]
+
+
+def test_races_that_the_environment_names_otherwise_are_one_error(run: Run) -> None:
+    result = run(test="def test_a(device): pass", QCOM_RACES="banana")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.errlines if line] == [
+        "ERROR: environment variable QCOM_RACES is 'banana': it is 1 to look for races, else 0; correct it"
     ]
 
 
