@@ -179,6 +179,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(f"qcom-{config.stash[SESSION].entry.name}"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """A device that does not answer is one error, and not one of each test: it is asked before the first."""
+    qcom = session.config.stash[SESSION]
+    if session.config.option.collectonly or not qcom.settings.asked or qcom.entry.shared:
+        return
+    if distributes(session.config.option) or hasattr(session.config, "workerinput"):
+        return  # a worker that has the device opens it for its tests
+    if any("device" in getattr(item, "fixturenames", ()) for item in session.items):
+        with usage_errors():
+            _ = qcom.device
+
+
 def expect_failure(item: pytest.Item, failure: Failure) -> None:
     """Marks a test that must fail, and with the known message."""
     raises = pytest.RaisesExc(Exception, match=failure.match)

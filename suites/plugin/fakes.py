@@ -2,7 +2,8 @@
 
 ``-p`` loads this module before the plugin looks anything up. ``FAKE_SECONDS`` is what a launch takes,
 ``FAKE_WRONG`` makes it write wrong numbers and ``FAKE_REFUSE`` makes it refuse. ``FAKE_FAULT`` is a fault
-that nobody was told of. ``FAKE_KIND`` and ``FAKE_GONE``: how the device is reached, and that it is not there.
+that nobody was told of. ``FAKE_KIND``: how the device is reached; ``FAKE_GONE``: that it is not there;
+``FAKE_SILENT``: that it does not answer.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class FakeEntry(registry.Entry):
 
     @contextlib.contextmanager
     def open(self, hazards: str) -> Iterator[Device]:
+        if "FAKE_SILENT" in os.environ:
+            raise DeviceUnavailable(f"device {self.name}: it does not answer; switch it on")
         yield FakeDevice()
 
 
