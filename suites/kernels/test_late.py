@@ -69,8 +69,16 @@ def _same(name: str, devices: tuple[Device, Device]) -> None:
         assert (array == late[output]).all(), output
 
 
-SHORT = ("gemm_8x4_fp16", "gemm_4x8_fp32", "gemm_4x8_fp32_splitk", "gemm_dp4", "pack_banked", "image_probe")
-"""Kernels for the short run: samples of halves and words, shuffles, integers, loads and stores alone."""
+SHORT = (
+    "gemm_8x4_fp16",
+    "gemm_4x8_fp32",
+    "gemm_4x8_fp32_splitk",
+    "gemm_dp4",
+    "gemm_local_fp16",
+    "pack_banked",
+    "image_probe",
+)
+"""Kernels for the short run: samples of halves and words, shuffles, integers, barriers, loads and stores."""
 
 
 @pytest.mark.parametrize("name", SHORT)

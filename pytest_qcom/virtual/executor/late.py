@@ -10,6 +10,7 @@ what it has issued (:mod:`~pytest_qcom.virtual.executor.late_queue`):
 * A result of the ALU is in its register four cycles after its issue, a predicate or address seven.
 * What lies beyond the declared footprint is another wave's: to write there hangs the processor, since among
   what is overwritten are counters and addresses.
+* A barrier opens when all sources that were issued before it have been read, so that stores are done.
 
 Latencies are those of a wave that runs alone. A register that nothing wrote holds what the previous wave of
 this launch left, zero in the first one: the waves of a launch run one after the other.
@@ -216,7 +217,9 @@ class _Late(Translator):
             super()._instr(index, instr)
 
     def _barrier(self, index: int) -> None:
+        """Stores before a barrier are done when it opens: nothing else puts local memory in order."""
         self._tick()
+        self._late_call("late_sync", late_queue.SOURCES)
         super()._barrier(index)
 
     def _beyond(self, instr: Instr) -> bool:

@@ -16,6 +16,8 @@ CAPACITY = 128
 NEVER = (1 << 63) - 1
 SS, SY = 1, 2
 """Classes of results, bits of ``late_sync``: (ss), (sy). Class 0 is waited for by distance."""
+SOURCES = 4
+"""Bit of ``late_sync`` alone: that all sources are read, with which stores are done."""
 
 
 def functions(queue: int, wave: int, reads: list[int], commits: list[int], lead: int) -> list[str]:
@@ -210,7 +212,8 @@ fail:
 def _sync(queue: int) -> str:
     """late_sync(w, classes): (ss), (sy) or both: the clock goes on to where what they wait for is done.
 
-    (ss) waits for its results, and for all sources to be read; (sy) for its results.
+    (ss) waits for its results, and for all sources to be read; (sy) for its results. A barrier waits for the
+    sources alone.
     """
     return f"""
 define internal i32 @late_sync(ptr %w, i64 %classes) nounwind {{
@@ -220,7 +223,7 @@ entry:
   %queue = getelementptr i8, ptr %w, i64 {queue}
   %count = load i64, ptr %p.count, align 8
   %clock = load i64, ptr %p.clock, align 8
-  %sources = and i64 %classes, {SS}
+  %sources = and i64 %classes, {SS | SOURCES}
   %ss = icmp ne i64 %sources, 0
   br label %scan
 scan:
