@@ -183,24 +183,23 @@ def _corner(build: Build) -> Build | None:
 
 
 class _Once:
-    """Inputs, results and bounds of matrix products, made once for each shape.
+    """Inputs of matrix products, made once for each shape.
 
     The functions of :mod:`~pytest_qcom.kernels.matmul` look at nothing else, so that the rows of a table
     share them; those of other kernels are called each time.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+        self._known: dict[tuple[Any, ...], Arrays] = {}
 
-    def call(self, function: Callable[..., Any], shape: Any, arrays: Arrays | None, *more: Any) -> Any:
-        """``function(shape, ...)``; ``arrays`` are its inputs, unless it makes them."""
-        given = (shape, *more) if arrays is None else (shape, arrays, *more)
+    def call(self, function: Callable[..., Arrays], shape: Any, *more: Any) -> Arrays:
+        """``function(shape, ...)``, which makes inputs."""
         if getattr(function, "__module__", "") != matmul.__name__:
-            return function(*given)
-        key = (function, shape.m, shape.n, shape.k, id(arrays))
+            return function(shape, *more)
+        key = (function, shape.m, shape.n, shape.k)
         if key not in self._known:
-            self._known[key] = arrays, function(*given)  # with the inputs, whose number stays theirs so
-        return self._known[key][1]
+            self._known[key] = function(shape, *more)
+        return self._known[key]
 
 
 _once = _Once()
@@ -208,15 +207,10 @@ _once = _Once()
 
 def _sharing(kernel: Kernel) -> Kernel:
     """The kernel with what :class:`_Once` remembers."""
-    patterns = {
-        name: functools.partial(_once.call, function, arrays=None)
-        for name, function in kernel.patterns.items()
-    }
+    patterns = {name: functools.partial(_once.call, function) for name, function in kernel.patterns.items()}
     return replace(
         kernel,
-        inputs=lambda options, generator: _once.call(kernel.inputs, options, None, generator),
-        oracle=lambda options, arrays: _once.call(kernel.oracle, options, arrays),
-        tolerance=lambda options, arrays: _once.call(kernel.tolerance, options, arrays),
+        inputs=functools.partial(_once.call, kernel.inputs),
         patterns=patterns,
     )
 

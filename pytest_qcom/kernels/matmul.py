@@ -8,7 +8,11 @@ shows a kernel that reads them.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -87,6 +91,36 @@ def random(shape: Shape, rng: np.random.Generator) -> Arrays:
     )
 
 
+_KEPT = 4
+"""Results that are remembered: cases of one shape with the same inputs come one after the other."""
+
+
+def _remembered(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """The function with its last results known, by shape and by what the arrays hold. They are read-only."""
+    known: OrderedDict[tuple[Any, ...], Arrays] = OrderedDict()
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(shape: Shape, arrays: Arrays, *more: int, **named: int) -> Arrays:
+        given = signature.bind(shape, arrays, *more, **named)
+        given.apply_defaults()
+        contents = hashlib.blake2b(digest_size=16)
+        for name in sorted(arrays):
+            contents.update(np.ascontiguousarray(arrays[name]).view(np.uint8).data)
+        key = (shape.m, shape.n, shape.k, contents.digest(), *given.args[2:])
+        if key not in known:
+            known[key] = function(*given.args)
+            for array in known[key].values():
+                array.setflags(write=False)
+            if len(known) > _KEPT:
+                known.popitem(last=False)
+        known.move_to_end(key)
+        return dict(known[key])
+
+    return call
+
+
+@_remembered
 def product(shape: Shape, arrays: Arrays) -> Arrays:
     """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
     a, b = (_flushed(matrix) for matrix in matrices(shape, arrays))
@@ -98,7 +132,8 @@ def _flushed(matrix: Half) -> Float:
     return np.where(np.abs(wide) < HALF_TINY, 0.0, wide)
 
 
-def half_bound(shape: Shape, arrays: Arrays, chains: int = 1) -> Mapping[str, Float]:
+@_remembered
+def half_bound(shape: Shape, arrays: Arrays, chains: int = 1) -> Arrays:
     """The largest absolute error that float16 accumulation makes in an element of ``C``.
 
     The smaller of two bounds over ``n`` steps. One step computes ``p = fl(a b)`` and ``s' = fl(s + p)``, each

@@ -100,3 +100,18 @@ def test_padding_of_a_is_no_part_of_it() -> None:
     assert arrays["A"].shape == (16, 8, 4)  # 64 bytes a row
     padding = arrays["A"].reshape(16, 32)[:, 12:]
     assert np.abs(padding).min() > 0
+
+
+def test_results_are_remembered_by_what_the_arrays_hold() -> None:
+    shape = Options(m=8, n=16, k=8)
+    arrays = matmul.random(shape, np.random.default_rng(5))
+    first = matmul.half_bound(shape, arrays)["C"]
+    again = {name: array.copy() for name, array in arrays.items()}
+    assert matmul.half_bound(shape, again, chains=1)["C"] is first
+    assert matmul.half_bound(shape, again, 2)["C"] is not first
+    with pytest.raises(ValueError, match="read-only"):
+        first[0, 0] = 0
+    again["B"][3, 1, 2] += 1
+    changed = matmul.product(shape, again)["C"] - matmul.product(shape, arrays)["C"]
+    assert changed[:, 6].any()
+    assert not np.delete(changed, 6, axis=1).any()
