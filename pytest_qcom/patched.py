@@ -7,7 +7,7 @@ as it was on the same inputs and compares.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_qcom.openpilot import execution
     from pytest_qcom.openpilot.graph import Graph
-
-    Execute = Callable[[Graph, execution.Inputs], execution.Run]
+    from pytest_qcom.openpilot.places import Place
 
 UNIT = "runs/s"
 """Of floors: how often a second the patched graph runs, by the device's clock."""
@@ -48,18 +47,21 @@ class Patched:
         """Test id and baseline key: ``name[model]``."""
         return baselines.key(self.patch.name, self.model)
 
-    def applied(self) -> Applied:
-        """The patch on the graph. A declared model is captured on this process's QCOM device.
+    def applied(self, place: Place) -> Applied:
+        """The patch on the graph.
+
+        Args:
+            place: captures a declared model.
 
         Raises:
             PatchError: it does not fit, or its rewrite is wrong.
             GraphError: the file is not readable.
         """
         if self.file is None:
-            found = registry.applied(self.patch.name, self.model)
+            graph = place.graph(self.model)
         else:
-            changed = self.file.stat().st_mtime_ns if self.file.is_file() else 0
-            found = patch.apply(self.patch, _loaded(self.file, changed))
+            graph = _loaded(self.file, self.file.stat().st_mtime_ns if self.file.is_file() else 0)
+        found = patch.apply(self.patch, graph)
         if not found.sites:
             raise PatchError(
                 f"patch {self.patch.name} on {self.model}: not applied: {found.reason}; name a graph that "
@@ -129,7 +131,7 @@ class Run:
 
     applied: Applied
     inputs: execution.Inputs
-    execute: Execute
+    run: execution.Execute
     after: execution.Run | None = None
     seconds: list[float] = field(default_factory=list)
 
@@ -144,7 +146,7 @@ class Run:
         Raises:
             LaunchError, GpuFault, GpuHang, HazardError: what the device ran into.
         """
-        self.after = self.execute(self.applied.graph, self.inputs)
+        self.after = self.run(self.applied.graph, self.inputs)
         self.seconds.append(sum(self.after.seconds))
         return self.seconds[-1]
 
@@ -157,20 +159,20 @@ class Run:
         if self.after is None:
             self.launch()
         assert self.after is not None
-        return patch.compare(self.applied, self.execute(self.applied.before, self.inputs), self.after)
+        return patch.compare(self.applied, self.run(self.applied.before, self.inputs), self.after)
 
 
-def prepare(target: Patched, generator: np.random.Generator, execute: Execute | None = None) -> Run:
+def prepare(target: Patched, generator: np.random.Generator, place: Place) -> Run:
     """Applies the patch and draws inputs.
 
     Args:
-        execute: runs a graph; by default on this process's QCOM device.
+        place: where graphs run.
 
     Raises:
         PatchError, GraphError: as :meth:`Patched.applied`.
     """
     from pytest_qcom.openpilot import execution
 
-    applied = target.applied()
+    applied = target.applied(place)
     inputs = execution.random_inputs(applied.before, generator)
-    return Run(applied, inputs, execute or execution.run)
+    return Run(applied, inputs, place.run)

@@ -187,9 +187,12 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     if distributes(session.config.option) or hasattr(session.config, "workerinput"):
         return  # a worker that has the device opens it for its tests
-    if any("device" in getattr(item, "fixturenames", ()) for item in session.items):
-        with usage_errors():
+    used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    with usage_errors():
+        if "device" in used:
             _ = qcom.device
+        if "patch_run" in used:
+            _ = qcom.place
 
 
 def expect_failure(item: pytest.Item, failure: Failure) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_qcom.conformance import Outcome
     from pytest_qcom.devices.device import Device
     from pytest_qcom.openpilot.patch import Report
+    from pytest_qcom.openpilot.places import Place
     from pytest_qcom.patched import Patched
     from pytest_qcom.targets import Composed, Target
 
@@ -185,6 +186,21 @@ class Session:
             self._device = self._stack.enter_context(self.entry.open(self.settings.hazards))
         return self._device
 
+    @cached_property
+    def place(self) -> Place:
+        """Where captured graphs run: on the device, as the one of this process or behind ssh.
+
+        Raises:
+            DeviceUnavailable: it does not answer, or tinygrad has opened another one in this process.
+        """
+        from pytest_qcom.openpilot import places
+
+        if self.entry.kind == "ssh":
+            return self._stack.enter_context(places.opened(self.entry, self.settings.hazards))
+        if not self.installed:
+            self.install()
+        return places.HERE
+
     def install(self) -> None:
         """Makes the device the one that any tinygrad program in this process runs on.
 
@@ -339,15 +355,14 @@ class Session:
         Raises:
             PatchError: the patch does not fit the graph, or results move by more than it allows.
             GraphError: no graph that can be read.
-            DeviceUnavailable: tinygrad's device in this process is not this session's.
+            DeviceUnavailable: as :attr:`place`.
             BaselineError, FloorError: as :meth:`run`.
         """
         __tracebackhide__ = True
         from pytest_qcom import patched
 
-        self.host_tinygrad()
-        name = target.patch.name
-        run = self._timed(name, target.key, benchmark, lambda: patched.prepare(target, generator))
+        name, place = target.patch.name, self.place
+        run = self._timed(name, target.key, benchmark, lambda: patched.prepare(target, generator, place))
         report = run.judge()
         measured = baselines.Measurement(
             key=target.key,
@@ -365,16 +380,6 @@ class Session:
         )
         self._hold(measured, benchmark, properties, PATCH_PROPERTY)
         return report
-
-    def host_tinygrad(self) -> None:
-        """Makes sure that tinygrad programs of this process run on the device.
-
-        Raises:
-            DeviceUnavailable: they cannot: it is behind ssh, or tinygrad has opened another one.
-        """
-        self.entry.require_here()
-        if not self.installed:
-            self.install()
 
     def _timed(self, group: str, key: str, benchmark: Any, prepare: Callable[[], R]) -> R:
         """What ``prepare`` makes, after as many launches as are timed on the device."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,9 @@ from pytest_qcom.arguments import fraction, natural, positive
 from pytest_qcom.errors import GraphError
 
 if TYPE_CHECKING:
+    from pytest_qcom.devices.registry import Entry
     from pytest_qcom.openpilot.graph import Graph
+    from pytest_qcom.openpilot.places import Place
 
 Answer = tuple[Any, Sequence[str], int]
 
@@ -47,15 +49,17 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 @contextlib.contextmanager
-def _device(options: argparse.Namespace) -> Any:
-    from pytest_qcom.devices import registry
-    from pytest_qcom.devices.session import check
+def _device(options: argparse.Namespace) -> Iterator[Place]:
+    from pytest_qcom.openpilot import places
 
-    entry = registry.find(options.device, Path.cwd())
-    entry.require_here()
-    with entry.install(options.hazards):
-        yield
-        check()
+    with places.opened(_entry(options), options.hazards) as place:
+        yield place
+
+
+def _entry(options: argparse.Namespace) -> Entry:
+    from pytest_qcom.devices import registry
+
+    return registry.find(options.device, Path.cwd())
 
 
 def _load(path: Path) -> Graph:
@@ -101,8 +105,8 @@ def _sweep(options: argparse.Namespace) -> Answer:
         raise GraphError("graph sweep: no call named; give --call with its number ('qcom graph show')")
     graph = _load(options.file)
     _require_call(options.call, graph)
-    with _device(options):
-        facts = inspection.sweep(graph, options.call, _generator(options))
+    with _device(options) as place:
+        facts = inspection.sweep(graph, options.call, _generator(options), place.run)
     return facts, list(inspection.sweep_lines(facts)), 0
 
 
@@ -115,8 +119,8 @@ def _profile(options: argparse.Namespace) -> Answer:
     from pytest_qcom.openpilot import inspection
 
     graph = _load(options.file)
-    with _device(options):
-        facts = inspection.profile(graph, _generator(options))
+    with _device(options) as place:
+        facts = inspection.profile(graph, _generator(options), place.run)
     return facts, list(inspection.profile_lines(facts)), 0
 
 
@@ -124,8 +128,8 @@ def _compare(options: argparse.Namespace) -> Answer:
     from pytest_qcom.openpilot import inspection
 
     before, after = _load(options.file), _load(_other(options))
-    with _device(options):
-        facts = inspection.compare(before, after, _generator(options), options.threshold)
+    with _device(options) as place:
+        facts = inspection.compare(before, after, _generator(options), options.threshold, place.run)
     return facts, list(inspection.compare_lines(facts)), int(facts["first_divergence"] is not None)
 
 
@@ -140,8 +144,8 @@ def _scan(options: argparse.Namespace) -> Answer:
     from pytest_qcom.openpilot import precision
 
     graph = _load(options.file)
-    with _device(options):
-        facts = precision.scan(graph, _generator(options), options.rounding, options.chunks)
+    with _device(options) as place:
+        facts = precision.scan(graph, _generator(options), options.rounding, options.chunks, place.run)
     return facts, list(precision.scan_lines(facts)), 0
 
 
@@ -149,8 +153,8 @@ def _correction(options: argparse.Namespace) -> Answer:
     from pytest_qcom.openpilot import precision
 
     before, after = _load(options.file), _load(_other(options))
-    with _device(options):
-        facts = precision.correction(before, after, _generator(options), options.cases)
+    with _device(options) as place:
+        facts = precision.correction(before, after, _generator(options), options.cases, place.run)
     return facts, list(precision.correction_lines(facts)), 0
 
 
@@ -169,10 +173,10 @@ def _patch(options: argparse.Namespace) -> Answer:
     patches = [registry.find(name) for name in options.patch]
     graph = _load(options.file)
     facts, lines = [], []
-    with _device(options) if options.check else contextlib.nullcontext():
+    with _device(options) if options.check else contextlib.nullcontext() as place:
         for each in patches:
-            if options.check:
-                report = patch.check(each, graph, _generator(options))
+            if place is not None:
+                report = patch.check(each, graph, _generator(options), place.run)
                 applied, found = report.applied, report.facts()
             else:
                 applied = patch.apply(each, graph)
@@ -202,9 +206,11 @@ def _capture(options: argparse.Namespace) -> Answer:
     if (options.model is None) == (options.onnx is None):
         names = ", ".join(models.MODELS)
         raise GraphError(f"graph capture: name one model; give --model with {names}, or --onnx FILE")
-    with _device(options):
+    if options.onnx is not None:
+        _entry(options).require_here()
+    with _device(options) as place:
         if options.onnx is None:
-            name, data = options.model, models.find(options.model).pickled(options.seed)
+            name, data = options.model, place.pickled(options.model, options.seed)
         else:
             with capture.compiling(image=True, half=True):
                 name, data = options.onnx.name, capture.capture(*capture.from_onnx(options.onnx))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,16 @@ class Run:
     results: tuple[NDArray[Any], ...] = ()
     seconds: tuple[float, ...] = ()
     outputs: dict[int, tuple[NDArray[Any], ...]] = field(default_factory=dict)
+
+
+class Execute(Protocol):
+    """Runs a graph somewhere, as :func:`run` does on this process's device."""
+
+    def __call__(
+        self, graph: Graph, inputs: Inputs, watch: Collection[int] = (), stop: int | None = None
+    ) -> Run:
+        """What :func:`run` gives."""
+        ...
 
 
 def random_inputs(graph: Graph, generator: np.random.Generator) -> dict[str, NDArray[Any]]:

@@ -121,13 +121,13 @@ def listing_lines(facts: Facts) -> Iterator[str]:
         yield from item["text"].splitlines()
 
 
-def profile(graph: Graph, generator: np.random.Generator) -> Facts:
+def profile(graph: Graph, generator: np.random.Generator, run: execution.Execute = execution.run) -> Facts:
     """Device seconds of each program and of the chain of calls that takes longest.
 
     Raises:
         GraphError, LaunchError, GpuFault, GpuHang, HazardError: the graph does not run.
     """
-    seconds = execution.run(graph, execution.random_inputs(graph, generator)).seconds
+    seconds = run(graph, execution.random_inputs(graph, generator)).seconds
     programs: dict[str, list[int]] = {}
     for number, call in enumerate(graph.calls):
         programs.setdefault(call.program.digest if call.program else "copy", []).append(number)
@@ -162,7 +162,9 @@ def profile_lines(facts: Facts) -> Iterator[str]:
         yield f"{1e3 * row['seconds']:9.4f} ms  {count:3} x {row['program']} {row['digest']}"
 
 
-def sweep(graph: Graph, number: int, generator: np.random.Generator) -> Facts:
+def sweep(
+    graph: Graph, number: int, generator: np.random.Generator, run: execution.Execute = execution.run
+) -> Facts:
     """Device seconds of one call with its work divided into workgroups of each size that there is.
 
     Raises:
@@ -182,7 +184,7 @@ def sweep(graph: Graph, number: int, generator: np.random.Generator) -> Facts:
         assert call.program is not None
         program = launches.divided(call.program, size)
         calls = (*graph.calls[:number], replace(call, program=program), *graph.calls[number + 1 :])
-        seconds = execution.run(graph.with_calls(calls), inputs, stop=number + 1).seconds[number]
+        seconds = run(graph.with_calls(calls), inputs, stop=number + 1).seconds[number]
         rows.append({"local": list(size), "groups": list(program.groups), "seconds": seconds})
     return {
         "call": number,
@@ -198,7 +200,13 @@ def sweep_lines(facts: Facts) -> Iterator[str]:
         yield f"{1e3 * row['seconds']:9.4f} ms  {row['groups']} groups of {row['local']}"
 
 
-def compare(before: Graph, after: Graph, generator: np.random.Generator, threshold: float = 0.0) -> Facts:
+def compare(
+    before: Graph,
+    after: Graph,
+    generator: np.random.Generator,
+    threshold: float = 0.0,
+    run: execution.Execute = execution.run,
+) -> Facts:
     """Where two graphs differ, run on the same random inputs.
 
     Each pair of :func:`matched` calls is compared in what it writes, both graphs having run up to there as
@@ -212,8 +220,8 @@ def compare(before: Graph, after: Graph, generator: np.random.Generator, thresho
     """
     pairs = matched(before, after)
     inputs = execution.random_inputs(before, generator)
-    one = execution.run(before, inputs, watch=[pair[0] for pair in pairs])
-    other = execution.run(after, inputs, watch=[pair[1] for pair in pairs])
+    one = run(before, inputs, watch=[pair[0] for pair in pairs])
+    other = run(after, inputs, watch=[pair[1] for pair in pairs])
     rows = []
     for first, second in pairs:
         gap = max(map(difference, one.outputs[first], other.outputs[second]), default=0.0)

@@ -163,13 +163,13 @@ MODELS: dict[str, Model] = {
 
 
 @functools.cache
-def pickled(name: str) -> bytes:
-    """The pickle of a declared model, captured once a process.
+def pickled(name: str, seed: int = 0) -> bytes:
+    """The pickle of a declared model, captured once a process for each seed of its weights.
 
     Raises:
         GraphError: there is no such model.
     """
-    return find(name).pickled()
+    return find(name).pickled(seed)
 
 
 @functools.cache

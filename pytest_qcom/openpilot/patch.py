@@ -242,25 +242,30 @@ class Report:
         }
 
 
-def check(patch: Patch, graph: Graph, generator: np.random.Generator) -> Report:
+def check(
+    patch: Patch, graph: Graph, generator: np.random.Generator, run: execution.Execute = execution.run
+) -> Report:
     """Applies a patch and runs the graph before and after it on the same random inputs.
+
+    Args:
+        run: runs a graph; by default on this process's device.
 
     Raises:
         PatchError: results that differ by more than the patch allows.
         GraphError, LaunchError, GpuFault, GpuHang, HazardError: a graph that does not run.
     """
-    return judge(apply(patch, graph), generator)
+    return judge(apply(patch, graph), generator, run)
 
 
-def judge(applied: Applied, generator: np.random.Generator) -> Report:
+def judge(applied: Applied, generator: np.random.Generator, run: execution.Execute = execution.run) -> Report:
     """Runs the graph before and after what was applied on the same random inputs.
 
     Raises:
         PatchError, GraphError, LaunchError, GpuFault, GpuHang, HazardError: as :func:`check`.
     """
     inputs = execution.random_inputs(applied.before, generator)
-    before = execution.run(applied.before, inputs)
-    return compare(applied, before, execution.run(applied.graph, inputs) if applied.sites else before)
+    before = run(applied.before, inputs)
+    return compare(applied, before, run(applied.graph, inputs) if applied.sites else before)
 
 
 def compare(applied: Applied, before: execution.Run, after: execution.Run) -> Report:

@@ -117,7 +117,13 @@ def _changed(memory: Memory, array: NDArray[Any]) -> Any:
     return nodes.buffer(nodes.fresh_slot(), memory.dtype, array.size, "QCOM", array.tobytes())
 
 
-def scan(graph: Graph, generator: np.random.Generator, rounding: str, chunks: int) -> Facts:
+def scan(
+    graph: Graph,
+    generator: np.random.Generator,
+    rounding: str,
+    chunks: int,
+    run: execution.Execute = execution.run,
+) -> Facts:
     """How far results move with the weights of each of some chunks rounded, and with all.
 
     Raises:
@@ -125,11 +131,11 @@ def scan(graph: Graph, generator: np.random.Generator, rounding: str, chunks: in
         LaunchError, GpuFault, GpuHang, HazardError: what the device ran into.
     """
     inputs = execution.random_inputs(graph, generator)
-    exact = execution.run(graph, inputs).results
+    exact = run(graph, inputs).results
     known = list(used(graph))
 
     def error(chosen: Sequence[Memory]) -> float:
-        results = execution.run(rounded(graph, chosen, rounding), inputs).results
+        results = run(rounded(graph, chosen, rounding), inputs).results
         return max(map(difference, exact, results), default=0.0)
 
     parts = [part.tolist() for part in np.array_split(np.arange(len(known)), min(chunks, len(known)))]
@@ -150,7 +156,13 @@ def scan_lines(facts: Facts) -> Iterator[str]:
         yield f"{row['error']:9.3g}  {', '.join(row['weights'])}"
 
 
-def correction(before: Graph, after: Graph, generator: np.random.Generator, cases: int) -> Facts:
+def correction(
+    before: Graph,
+    after: Graph,
+    generator: np.random.Generator,
+    cases: int,
+    run: execution.Execute = execution.run,
+) -> Facts:
     """Whether the error of an approximation is one that a constant or a line for each result takes away.
 
     Each case is corrected by what the others say.
@@ -168,7 +180,7 @@ def correction(before: Graph, after: Graph, generator: np.random.Generator, case
     for _ in range(cases):
         inputs = execution.random_inputs(before, generator)
         for graph, into in ((before, exact), (after, fast)):
-            results = execution.run(graph, inputs).results
+            results = run(graph, inputs).results
             into.append(np.concatenate([np.asarray(result, np.float64).ravel() for result in results]))
     x, y = np.stack(fast), np.stack(exact)
     held: dict[str, list[Floats]] = {"constant": [], "line": []}

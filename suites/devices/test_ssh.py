@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_qcom import conformance, targets
+from pytest_qcom import cli, conformance, targets
 from pytest_qcom.devices import registry
 from pytest_qcom.devices.registry import PROJECT_FILE, Entry
 from pytest_qcom.errors import DeviceUnavailable, HazardError
@@ -116,6 +116,10 @@ import pytest
 @pytest.mark.qcom_kernel("gemm_4xn_fp16", case="square", m=32, n=512, k=32)
 def test_it(kernel_run):
     assert kernel_run().mean_abs < 0.1
+
+@pytest.mark.qcom_patch("dedupe-head")
+def test_patch(patch_run):
+    assert patch_run().error == 0
 """
 
 
@@ -126,6 +130,22 @@ def test_a_session_on_it_stores_its_floors(project: Path) -> None:
     done = subprocess.run(
         [*command, "--qcom-update-baselines"], cwd=project, capture_output=True, text=True, timeout=100
     )
-    assert done.returncode == 0 and "1 floors of tc3 written to " in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "2 floors of tc3 written to " in done.stdout, done.stdout + done.stderr
     again = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=100)
-    assert again.returncode == 0 and "1 passed" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0 and "2 passed" in again.stdout, again.stdout + again.stderr
+
+
+def test_graphs_run_there_from_a_shell(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    there = ["--device", "tc3"]
+    assert cli.main(["graph", "capture", "pack.pkl", "--model", "input-pack", *there]) == 0
+    assert cli.main(["graph", "profile", "pack.pkl", *there]) == 0
+    assert cli.main(["graph", "patch", "pack.pkl", "--patch", "input-pack", "--check", *there]) == 0
+    said = capsys.readouterr().out
+    assert " ms in 1 calls\n" in said and "input-pack: 1 site, 1 to 1 calls, " in said
+    assert cli.main(["graph", "profile", "pack.pkl", "--device", "gone"]) == cli.BAD_INPUT
+    assert capsys.readouterr().err.startswith(f"qcom: device gone ({project / PROJECT_FILE}): ")
+    assert cli.main(["graph", "capture", "x.pkl", "--onnx", "x.onnx", *there]) == cli.BAD_INPUT
+    assert capsys.readouterr().err.startswith("qcom: device tc3 is behind ssh, and tinygrad programs run in ")

@@ -93,10 +93,3 @@ def test_all_declared_patches_by_one_marker(desk: Run) -> None:
     assert "test_made.py::test_a[dedupe-head[heads]]" in found
     assert all(line.endswith("[heads]]") for line in found)
     assert len(found) > 5
-
-
-def test_a_device_behind_ssh_says_where_to_run(desk: Run) -> None:
-    test = "import pytest\n@pytest.mark.qcom_patch('input-pack')\ndef test_a(patch_run): patch_run()"
-    result = desk(test=test, FAKE_KIND="ssh")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*DeviceUnavailable: device desk is behind ssh, *: start it at *"])
