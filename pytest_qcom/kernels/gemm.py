@@ -72,4 +72,5 @@ def gemm_launch(
         thread128=thread128,
         work=2e-9 * shape.m * shape.n * shape.k,
         constants=constants,
+        merged=plan.merged,
     )

@@ -43,12 +43,19 @@ def options_from_notes(
         KernelError: an unknown family or word, or a value that an option cannot have.
     """
     problems = []
-    for kernel in kernels(family):
+    for kernel in sorted(kernels(family), key=lambda kernel: -_words_known(kernel, config)):
         try:
             return kernel, configured(kernel, config, columns or {})
         except KernelError as error:
             problems.append(error)
     raise KernelError(f"{family}, {config!r}: {problems[0]}")
+
+
+def _words_known(kernel: Kernel, config: str) -> int:
+    """Words of a configuration that are options of a kernel, which is the likelier the more it knows."""
+    known = {option.name for option in dataclasses.fields(kernel.options)}
+    given = _prefixed(known, dict(words(config)))
+    return sum(word.replace("-", "_") in known for word in given)
 
 
 def configured(kernel: Kernel, config: str, columns: Mapping[str, str]) -> Any:

@@ -295,6 +295,7 @@ def generate(schedule: Schedule, k: int, bare: bool = False) -> Program:
         w.program(),
         written={*w.exact, *(inner if schedule.waits == "written" else ())},
         unflagged=inner if schedule.waits == "slots" else range(0),
+        merged=plan.merged,
     )
 
 

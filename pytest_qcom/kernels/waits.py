@@ -16,13 +16,14 @@ from pytest_qcom.isa.access import reads, writes
 from pytest_qcom.isa.decoder import decode
 from pytest_qcom.isa.instruction import Access, Flow, Instr, Sync
 from pytest_qcom.isa.program import Program
-from pytest_qcom.isa.registers import Reg
+from pytest_qcom.isa.registers import FIRST_SHARED, Reg
 from pytest_qcom.kernels.edit import branches, replace_instructions
 
 _ALU_TO_ALU = A630.delays.alu_to_alu.value
 _NON_ALU = A630.delays.non_alu.value
 _PREDICATE = A630.delays.predicate.value
 _ADDRESS = A630.delays.address.value
+_MISMATCH = A630.delays.mismatch.value
 _ADDEND = A630.delays.mad_addend.value
 _LONGEST_NOP = A630.code.trailing.value + 1  # slots of one nop
 _FORGET = 2 * _NON_ALU  # older results are ready for anybody
@@ -35,9 +36,11 @@ class State:
 
     ``ages``: ALU results by register, as slots since they were written. ``sy`` and ``ss``: registers whose
     value arrives with that flag. ``sy_sources`` and ``ss_sources``: registers that a sample or load, or a
-    store, local or special instruction, may still have to read.
+    store, local or special instruction, may still have to read. ``merged``: registers of the two widths share
+    storage, so that what is on its way in one is so in the other.
     """
 
+    merged: bool = False
     ages: dict[Reg, int] = field(default_factory=dict)
     sy: set[Reg] = field(default_factory=set)
     ss: set[Reg] = field(default_factory=set)
@@ -45,7 +48,14 @@ class State:
     ss_sources: set[Reg] = field(default_factory=set)
 
     def copy(self) -> State:
-        return State(dict(self.ages), set(self.sy), set(self.ss), set(self.sy_sources), set(self.ss_sources))
+        return State(
+            self.merged,
+            dict(self.ages),
+            set(self.sy),
+            set(self.ss),
+            set(self.sy_sources),
+            set(self.ss_sources),
+        )
 
     def join(self, other: State) -> bool:
         """Adds what another way to the same place leaves outstanding; whether that changed anything."""
@@ -57,6 +67,14 @@ class State:
         self.sy_sources |= other.sy_sources
         self.ss_sources |= other.ss_sources
         return self != before
+
+    def twins(self, reg: Reg) -> tuple[Reg, ...]:
+        """The registers of the other width on the storage of ``reg``."""
+        if not self.merged or reg.num >= FIRST_SHARED:
+            return ()
+        if reg.half:
+            return (Reg(reg.num // 2),)
+        return Reg(2 * reg.num, half=True), Reg(2 * reg.num + 1, half=True)
 
     def elapse(self, slots: int) -> None:
         self.ages = {reg: age + slots for reg, age in self.ages.items() if age + slots <= _FORGET}
@@ -80,7 +98,8 @@ class State:
                 self.ages[access.reg] = -access.element
         elif instr.op.cat >= 4:
             for access in written:  # synchronised by a flag from here on
-                self.ages.pop(access.reg, None)
+                for reg in (access.reg, *self.twins(access.reg)):
+                    self.ages.pop(reg, None)
             late = self.sy_sources if instr.op.sync is Sync.SY else self.ss_sources
             late.update(access.reg for access in reads(instr))
             if instr.op.sync is not Sync.NONE:
@@ -111,32 +130,38 @@ def missing_slots(state: State, instr: Instr) -> int:
     """Slots that must pass before ``instr`` may issue."""
     missing = 0
     for access in reads(instr):
-        age = state.ages.get(access.reg)
-        if age is not None:
-            elapsed = age + (access.element if instr.op.cat in _ALU else 0) - 1
-            missing = max(missing, needed_distance(instr, access) - elapsed)
+        for reg in (access.reg, *state.twins(access.reg)):
+            age = state.ages.get(reg)
+            if age is not None:
+                elapsed = age + (access.element if instr.op.cat in _ALU else 0) - 1
+                needed = needed_distance(instr, access)
+                if reg.half != access.reg.half:
+                    needed = max(needed, _ALU_TO_ALU + _MISMATCH)
+                missing = max(missing, needed - elapsed)
     return missing
 
 
 def needed_flags(state: State, instr: Instr) -> tuple[bool, bool]:
     """(sy, ss) that ``instr`` must carry."""
-    used = {access.reg for access in reads(instr)}
-    written = {access.reg for access in writes(instr)}
+    used = {reg for access in reads(instr) for reg in (access.reg, *state.twins(access.reg))}
+    written = {reg for access in writes(instr) for reg in (access.reg, *state.twins(access.reg))}
     touched = used | written
     sy = bool(touched & state.sy)
     late = state.ss_sources if sy else state.sy_sources | state.ss_sources
     return sy, bool(touched & state.ss or written & late)
 
 
-def insert_waits(program: Program, written: Collection[int] = (), unflagged: Collection[int] = ()) -> Program:
-    """The program with every wait that it needs, in split register files.
+def insert_waits(
+    program: Program, written: Collection[int] = (), unflagged: Collection[int] = (), merged: bool = False
+) -> Program:
+    """The program with every wait that it needs, in split register files or in ``merged`` ones.
 
     Instructions in ``written`` stay as they are; those in ``unflagged`` get idle slots but no flags.
     """
-    entries = _entry_states(program)
+    entries = _entry_states(program, merged)
     edits: dict[int, list[Instr]] = {}
     for block in program.blocks():
-        state = entries.get(block.start, State()).copy()
+        state = entries.get(block.start, State(merged)).copy()
         for index in range(block.start, block.stop):
             instr = program.instrs[index]
             if index in written:
@@ -171,14 +196,14 @@ def nop(repeat: int) -> Instr:
     return replace(decode(0), rpt=repeat)
 
 
-def _entry_states(program: Program) -> dict[int, State]:
+def _entry_states(program: Program, merged: bool) -> dict[int, State]:
     """What may be outstanding at the start of each block, over every way there.
 
     A worse start can only add slots within a block; each block is done again from its final start, so what
     is joined into its successors covers what it really leaves.
     """
     blocks = {block.start: block for block in program.blocks()}
-    entries = {0: State()}
+    entries = {0: State(merged)}
     pending = [0]
     while pending:
         start = pending.pop()

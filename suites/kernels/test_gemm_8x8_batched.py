@@ -11,6 +11,7 @@ from pytest_qcom import conformance
 from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.published import options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
 from suites.kernels.conftest import built
 
@@ -78,6 +79,10 @@ def test_arguments_of_the_image_store() -> None:
         ({"m": 40}, "40 x 256 is not made of tiles of 32 x 256"),
         ({"batches": 100}, "needs an image side beyond 16384 texels"),
         ({"k-unroll": 0}, "k-unroll is 0; give 1 or more"),
+        (
+            {"const-mask": True},
+            "const-mask with layout=z, m 256 and k 256; it is about layout=stacked and m = k",
+        ),
     ],
 )
 def test_bad_options_are_explained(change: dict[str, object], message: str) -> None:
@@ -87,3 +92,31 @@ def test_bad_options_are_explained(change: dict[str, object], message: str) -> N
     assert str(caught.value).startswith(f"{NAME}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_words_of_the_notes() -> None:
+    """The notes have these launches as options of their persistent kernel."""
+    for words, expected in (
+        ("persistent batch=4", {"batches": 4, "layout": "stacked"}),
+        ("persistent batch-horizontal batch=4", {"batches": 4, "layout": "horizontal"}),
+        ("persistent batch=4 batch-z image-store", {"batches": 4, "layout": "z", "image_store": True}),
+        ("batch=2 batch-const-mask", {"batches": 2, "layout": "stacked", "const_mask": True}),
+    ):
+        kernel, options = options_from_notes("gemm_8x8_fp16", words)
+        assert kernel is KERNELS[NAME]
+        assert options == kernel.options(**expected)
+
+
+def test_a_mask_gives_what_shifts_give(device: Device) -> None:
+    """One instruction in place of a shift to the product and one back."""
+    kernel = KERNELS[NAME]
+    shape = {"m": 64, "n": 256, "k": 64, "batches": 2, "layout": "stacked"}
+    outputs, lengths = [], []
+    for masked in (False, True):
+        options = kernel.configure({**shape, "const-mask": masked})
+        run = conformance.prepare(device, kernel, options, np.random.default_rng(8))
+        run.launch()
+        outputs.append(run.outputs()["C"])
+        lengths.append(len(run.build.program.instrs))
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    assert lengths[1] < lengths[0]

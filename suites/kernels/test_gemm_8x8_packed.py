@@ -7,10 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from pytest_qcom import conformance
 from pytest_qcom.analysis import hazards
 from pytest_qcom.conformance import Outcome
-from pytest_qcom.errors import KernelError
+from pytest_qcom.devices.device import Device
+from pytest_qcom.errors import HazardError, KernelError
 from pytest_qcom.isa.instruction import Sample
+from pytest_qcom.kernels.published import options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
 from suites.kernels.conftest import built
 
@@ -63,6 +66,7 @@ def test_footprint_leaves_four_waves(case: str, footprint: tuple[int, int]) -> N
         ({"k": 6, "packed": "b"}, "k is 6; a texel holds four of them, give a multiple of 4"),
         ({"m": 40}, "40 x 1024 is not made of tiles of 32 x 256"),
         ({"k-unroll": 0}, "k-unroll is 0; give 1 or more"),
+        ({"merged-alias": True}, "merged-alias is about B alone; give packed=b"),
     ],
 )
 def test_bad_options_are_explained(change: dict[str, object], message: str) -> None:
@@ -72,3 +76,62 @@ def test_bad_options_are_explained(change: dict[str, object], message: str) -> N
     assert str(caught.value).startswith(f"{NAME}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_merged_files_need_no_unpacking() -> None:
+    """Words of B are sampled over their halves: 8 instructions a texel fewer, and 15 vec4 in place of 20."""
+    plain, merged = built(NAME, "b-n1024"), built(NAME, "merged-n1024")
+    assert (merged.merged, merged.fregs, merged.hregs) == (True, 15, 28)
+    moves = [sum(instr.op.cat in (1, 3) for instr in found.program.instrs) for found in (plain, merged)]
+    assert moves[1] < moves[0]
+    assert not any(instr.op.name in ("cov", "shrg") for instr in merged.program.instrs)
+    found = hazards.lint(merged.program, fregs=15, hregs=28, merged=True, thread128=True)
+    assert {finding.rule.name for finding in found} == {"alias"}  # which is what it is about
+
+
+@pytest.mark.parametrize(
+    ("words", "footprint", "verdict"),
+    [
+        ("packed8", (14, 36), "right"),
+        ("packed-b8", (12, 28), "right"),
+        ("packed-b8 merged-alias", (8, 28), ""),
+    ],
+)
+def test_published_registers(device: Device, words: str, footprint: tuple[int, int], verdict: str) -> None:
+    """Published: f/h. What samples over halves of merged files is launched with separate ones."""
+    kernel, options = options_from_notes("gemm_8x8_fp16", words, {"m": "32", "n": "512", "k": "48"})
+    assert kernel is KERNELS[f"{NAME}_published"]
+    found = kernel.build(options)
+    assert (found.fregs, found.hregs, found.merged) == (*footprint, False)
+    run = conformance.prepare(device, kernel, options, np.random.default_rng(2), build=found)
+    if not verdict and device.mode != "hardware":
+        with pytest.raises(HazardError, match=r"r0\.x, which is written, is another register in split mode"):
+            run.launch()
+        return
+    run.launch()
+    assert run.compare().ok == bool(verdict)
+
+
+def test_published_delays() -> None:
+    """Two groups of B and one of each two rows of A."""
+    lengths = []
+    for delay in (-1, 2):
+        kernel, options = options_from_notes("gemm_8x8_fp16", f"packed8 coord-delay={delay}")
+        lengths.append(len(kernel.build(options).program.instrs))
+    assert lengths[1] <= lengths[0] + 6
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("packed8 k-unroll=2", "k-unroll is 2; the published loops have 1 K step"),
+        ("packed8 coord-delay=8", "coord-delay is 8; give -1 (none) to 7"),
+        ("packed8 packed-b-alias", "merged-alias is about B alone; give packed=b"),
+        ("packed8 hregs-override=50", "hregs-override is 50; give 0 to 48"),
+    ],
+)
+def test_bad_published_options_are_explained(words: str, message: str) -> None:
+    kernel, options = options_from_notes("gemm_8x8_fp16", words)
+    with pytest.raises(KernelError) as caught:
+        kernel.build(options)
+    assert str(caught.value) == f"{NAME}_published: {message}"

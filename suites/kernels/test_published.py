@@ -64,6 +64,8 @@ def test_other_families_are_found() -> None:
     kernel, options = options_from_notes("gemm_4xn_fp16", "ncols=2 coord-delay=0 donor-store")
     assert kernel is KERNELS["gemm_4xn_fp16_published"]
     assert (options.ncols, options.coord_delay) == (2, 0)
+    kernel, _ = options_from_notes("gemm_8x8_fp16", "packed8 coord-delay=2")
+    assert kernel is KERNELS["gemm_8x8_fp16_packed_published"]
     kernel, _ = options_from_notes("alu_peak", "")
     assert kernel is KERNELS["alu_peak"]
 

@@ -47,10 +47,11 @@ def test_no_wait_is_missing(kernel: Kernel, case: Case) -> None:
         ("gemm_4x8_fp32_waksman", {}),
         ("gemm_4x4_fp32_quad_b", {}),
         ("gemm_dp4_scaled", {}),
+        ("gemm_8x8_fp16_packed", {"packed": "b", "merged_alias": True}),
     ],
     ids=[
         *("4x16", "4x8", "compiled", "texture", "fp32", "fp32-one-bank", "rotate", "splitk", "waksman"),
-        *("quad", "dp4"),
+        *("quad", "dp4", "merged"),
     ],
 )
 def test_no_wait_is_too_many(name: str, options: dict[str, bool | int]) -> None:
@@ -144,3 +145,25 @@ def test_branches_follow_their_targets() -> None:
     (moved,) = [index for index, instr in enumerate(longer.instrs) if branches(instr)]
     assert moved == branch + 2
     assert longer.instrs[longer.target(moved)] == target
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "isam.1d (u32)(xyzw)r0.x, r8.x, s#0, t#0\nadd.f hr9.x, hr0.y, hr9.y\nend",
+        "isam.1d (f16)(xyzw)hr2.x, r8.x, s#0, t#0\nmov.u32u32 r10.x, r1.x\nend",
+        "mov.u32u32 r0.x, r8.x\nadd.f hr9.x, hr0.y, hr9.y\nend",
+        "mov.u16u16 hr0.y, hr9.x\nadd.s r9.x, r0.x, r8.x\nend",
+        "isam.1d (f16)(xyzw)hr20.x, r1.x, s#0, t#0\nmov.u16u16 hr2.y, hr9.x\nend",
+    ],
+)
+def test_merged_files_wait_for_either_width(text: str) -> None:
+    """What is outstanding in one width, a register of the other on its storage waits for."""
+
+    def late(program: Program) -> set[str]:
+        found = errors(lint(program, fregs=12, hregs=24, merged=True))
+        return {finding.rule.name for finding in found} - {"uninitialized"}
+
+    program = Assembler().parse(text).program()
+    assert late(insert_waits(program))
+    assert not late(insert_waits(program, merged=True))

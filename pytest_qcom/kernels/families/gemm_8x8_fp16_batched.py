@@ -24,7 +24,7 @@ from pytest_qcom.kernels.launch import GROUP_Z, Tile, emit_multiply
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Epilogue, Schedule, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
-from pytest_qcom.kernels.writer import Writer
+from pytest_qcom.kernels.writer import Writer, constant_name
 
 COLS = 2
 LAYOUTS = ("z", "stacked", "horizontal", "repeat-b", "repeat-b-x")
@@ -32,6 +32,16 @@ _REPEATED = ("repeat-b", "repeat-b-x")
 _SIDE_BY_SIDE = ("horizontal", "repeat-b-x")
 """Layouts in which the B are."""
 _BLOCK = gemm_8xn_fp16.ROWS
+_MASK = 91
+"""c22.w: the mask of ``const_mask``, between the store's constants and the loop's."""
+_WORD = (1 << 32) - 1
+_LAYOUTS = {
+    "batch_z": "z",
+    "batch_horizontal": "horizontal",
+    "batch_repeat_b": "repeat-b",
+    "batch_repeat_b_x": "repeat-b-x",
+}
+"""Layouts by the words of the notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,7 @@ class Options:
             the row says which product, so m is a power of 2. ``horizontal``: the B lie side by side, A and C
             are stacked; the column says which product, so n is a power of 2. ``repeat-b``: one product with a
             copy of B for each 8 rows, the copies below each other; with ``repeat-b-x`` side by side.
+        const_mask: with ``stacked`` and m = k, where B starts is a mask of the row, which is a constant.
         threads: fibers of a workgroup.
         k_unroll: K steps of the loop body.
         image_store: C is a half image, and the first argument.
@@ -55,9 +66,29 @@ class Options:
     k: int = 256
     batches: int = 16
     layout: str = "z"
+    const_mask: bool = False
     threads: int = 128
     k_unroll: int = 2
     image_store: bool = False
+
+
+def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by the words of the notes, whose kernel is the ``persistent`` one.
+
+    ``batch`` products are ``stacked`` unless another word says how they lie.
+    """
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name == "batch":
+            found = {"layout": "stacked", **found, "batches": value}
+        elif name in _LAYOUTS and str(value).lower() == "true":
+            found["layout"] = _LAYOUTS[name]
+        elif name == "batch_const_mask":
+            found["const_mask"] = value
+        elif name != "persistent" or str(value).lower() != "true":
+            found[key] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +112,15 @@ def _one(options: Options) -> _Shape:
 
 @dataclass(frozen=True, slots=True)
 class Batched(Persistent):
-    """Persistent pairs that start in the product that the fiber works on. The plan gives ``base``."""
+    """Persistent pairs that start in the product that the fiber works on. The plan gives ``base``.
+
+    Attributes:
+        masked: B starts at the row without its bits within a product, by a mask in constant memory.
+    """
 
     base: str = "base"
     layout: str = "z"
+    masked: bool = False
     m: int = 0
     n: int = 0
     k: int = 0
@@ -92,6 +128,10 @@ class Batched(Persistent):
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         plan = schedule.plan
         row, base, scratch = plan["row"][0], plan["base"][0], plan["scratch"][0]
+        if self.masked:
+            w.alu("and.b", base, row, constant_name(_MASK))
+            Persistent.prepare(self, w, schedule)
+            return
         if self.layout == "z":
             w.mov(scratch, GROUP_Z)
         elif self.layout == "horizontal":
@@ -144,7 +184,7 @@ def build(options: Options) -> Build:
         ours,
         tile=tile,
         plan=_plan(ours.plan),
-        coordinates=Batched(layout=options.layout, m=one.m, n=one.n, k=one.k),
+        coordinates=Batched(layout=options.layout, masked=options.const_mask, m=one.m, n=one.n, k=one.k),
         epilogue=Folded(store, options.n // 4) if options.layout in _SIDE_BY_SIDE else store,
     )
     groups = {
@@ -157,6 +197,7 @@ def build(options: Options) -> Build:
     constants = (
         *schedule.epilogue.constants(tile, 2 * options.n),
         *loop_constants(options.k, schedule.unroll, schedule.peel),
+        *(((_MASK, -options.m & _WORD),) if options.const_mask else ()),
     )
     built = gemm_launch(
         one,
@@ -176,6 +217,11 @@ def _check(name: str, options: Options) -> None:
     if options.batches < 1 or (options.layout in _REPEATED and options.batches != 1):
         raise KernelError(f"{name}: batches is {options.batches}; give 1 or more, with repeat-b and -x 1")
     check_unroll(name, options.k_unroll)
+    if options.const_mask and (options.layout != "stacked" or options.m != options.k):
+        raise KernelError(
+            f"{name}: const-mask with layout={options.layout}, m {options.m} and k {options.k}; it is about "
+            "layout=stacked and m = k"
+        )
     side, what = (options.n, "n") if options.layout in _SIDE_BY_SIDE else (options.m, "m")
     if options.layout in ("stacked", *_SIDE_BY_SIDE) and side & (side - 1):
         raise KernelError(f"{name}: {what} is {side}; with layout={options.layout} give a power of 2")
@@ -288,12 +334,15 @@ GEMM = Kernel(
         Case("n256x16", {}),
         Case("z", dict(m=64, n=256, k=36, batches=3)),
         Case("stacked", dict(m=32, n=256, k=32, batches=3, layout="stacked")),
+        Case("const-mask", dict(m=32, n=256, k=32, batches=3, layout="stacked", const_mask=True)),
         Case("horizontal", dict(m=32, n=256, k=40, batches=3, layout="horizontal")),
         Case("repeat-b", dict(m=64, n=256, k=20, batches=1, layout="repeat-b")),
         Case("repeat-b-x", dict(m=64, n=256, k=20, batches=1, layout="repeat-b-x")),
         Case("image-store", dict(m=64, n=512, k=32, batches=1, image_store=True)),
         Case("image-horizontal", dict(m=32, n=256, k=8, batches=4, layout="horizontal", image_store=True)),
     ),
+    family="gemm_8x8_fp16",
+    reads=read,
 )
 
 KERNELS = (GEMM,)

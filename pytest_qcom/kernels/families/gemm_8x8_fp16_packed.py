@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import matmul
-from pytest_qcom.kernels.choices import check_unroll
+from pytest_qcom.kernels.choices import NO_DELAY, check_unroll
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.rewritten import delay
 from pytest_qcom.kernels.schedule import (
     Load,
     Multiply,
@@ -49,6 +50,8 @@ class Options:
     Attributes:
         m, n, k: C is (m, n); m a multiple of ``threads`` / 4, n of 256, k of 4, with ``packed=ab`` of 8.
         packed: the operands with texels of eight halves: ``b`` or ``ab``.
+        merged_alias: with ``packed=b``, full and half registers are one file: a texel of B is sampled into
+            the full registers over its halves, which need not be unpacked.
         threads: fibers of a workgroup.
         k_unroll: K steps of the loop body, of 4 or, with ``packed=ab``, 8.
     """
@@ -57,6 +60,7 @@ class Options:
     n: int = 1024
     k: int = 1024
     packed: str = "ab"
+    merged_alias: bool = False
     threads: int = 128
     k_unroll: int = 2
 
@@ -72,23 +76,29 @@ class Packed:
 
     The plan gives the counters ``k4`` (the texel of A) and ``ky`` (the row of B), ``raw``, :data:`_RAW` full
     vec4 for texels and their coordinates, ``a<row>`` for the halves of a row, ``b0`` and ``b1`` for even and
-    odd columns.
+    odd columns. In merged files ``raw`` lies over the halves of B, and ``a_pairs`` are A's coordinates.
 
     Attributes:
         step: k of a K step: 4, where texels of A are halves, or 8.
+        ahead: what ``ky`` is ahead of the first k of the step.
+        delay: ``(rptN)nop`` between coordinates and their samples; -1 is none.
+        aliased: nothing is unpacked: the halves of a texel are those over its words.
     """
 
     step: int
+    aliased: bool = False
+    ahead: int = 0
+    delay: int = NO_DELAY
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         w.mov(schedule.plan["k4"][0], 0)
-        w.mov(schedule.plan["ky"][0], 0)
+        w.mov(schedule.plan["ky"][0], self.ahead)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         plan = schedule.plan
         if load.operand == "B":
             places = [
-                (plan["ky"][0], k, (plan["b0"].vec(slot), plan["b1"].vec(slot)))
+                (plan["ky"][0], k - self.ahead, (schedule.vector(0, slot), schedule.vector(1, slot)))
                 for slot, k in enumerate(_order(self.step))
             ]
             self._words(w, plan, places, x=plan["col"][0], texture=1)
@@ -98,10 +108,20 @@ class Packed:
             words = [(plan["row"][0], row, (block.vec(0), block.vec(1))) for row, block in targets]
             self._words(w, plan, words, x=plan["k4"][0], texture=0)
             return
-        for index, (row, _) in enumerate(targets):
-            self._aim(w, plan["raw"].vec(index), plan["k4"][0], plan["row"][0], row)
-        for index, (_, block) in enumerate(targets):
-            w.isam(block[0], plan["raw"].vec(index), texture=0)
+        pairs = [
+            plan["a_pairs"][2 * index] if "a_pairs" in plan else self._pair(plan, index)
+            for index in range(len(targets))
+        ]
+        for pair, (row, _) in zip(pairs, targets, strict=True):
+            self._aim(w, pair, plan["k4"][0], plan["row"][0], row)
+        delay(w, self.delay)
+        for pair, (_, block) in zip(pairs, targets, strict=True):
+            w.isam(block[0], pair, texture=0)
+
+    @staticmethod
+    def _pair(plan: RegisterPlan, index: int) -> Reg:
+        """Coordinates of a texel: a pair of their own, or the texel's registers."""
+        return plan["pairs"][2 * index] if "pairs" in plan else plan["raw"].vec(index)
 
     def _words(
         self,
@@ -114,12 +134,13 @@ class Packed:
         """Texels at (x, y + offset) for each (y, offset, registers of low and of high halves)."""
         for start in range(0, len(places), _RAW):
             batch = places[start : start + _RAW]
-            raw = [plan["raw"].vec(index) for index in range(len(batch))]
-            for register, (y, offset, _) in zip(raw, batch, strict=True):
-                self._aim(w, register, x, y, offset)
-            for register in raw:
-                w.isam(register, register, texture, kind="u32")
-            for register, (_, _, (low, high)) in zip(raw, batch, strict=True):
+            for index, (y, offset, _) in enumerate(batch):
+                self._aim(w, self._pair(plan, index), x, y, offset)
+            delay(w, self.delay)
+            for index in range(len(batch)):
+                w.isam(plan["raw"].vec(index), self._pair(plan, index), texture, kind="u32")
+            for index, (_, _, (low, high)) in enumerate(batch if not self.aliased else ()):
+                register = plan["raw"].vec(index)
                 w.emit("cov.u32u16", low, f"(r){register}", rpt=3)
                 w.emit("shrg", high, 16, f"(r){register}", 0, rpt=3)
 
@@ -165,22 +186,51 @@ def build(options: Options) -> Build:
     """
     name = "gemm_8x8_fp16_packed"
     check_shape(name, options)
-    if options.packed not in ("b", "ab"):
-        raise KernelError(f"{name}: packed is {options.packed!r}; give b or ab")
+    check(name, options)
     check_unroll(name, options.k_unroll)
-    step = _step(options)
-    if options.k % step:
-        raise KernelError(f"{name}: k is {options.k}; a texel of A holds {step} of them, give a multiple")
+    step = step_of(options)
     tile = Tile(ROWS, COLS, options.threads, adjacent=True)
     schedule = Schedule(
         tile=tile,
-        plan=_plan(step),
-        phases=_phases(step),
-        coordinates=Packed(step),
-        epilogue=Ordered(),
+        plan=_merged_plan() if options.merged_alias else _plan(step),
+        phases=phases(step),
+        coordinates=Packed(step, options.merged_alias),
+        epilogue=RowMajor() if options.merged_alias else Ordered(),
         unroll=options.k_unroll,
+        b_index=interleaved if options.merged_alias else None,
     )
-    steps = 4 * (options.k // step)  # as generate counts
+    return launch(name, options, schedule)
+
+
+def check(name: str, options: Options) -> None:
+    """What is packed, and a K of whole texels.
+
+    Raises:
+        KernelError: it is not.
+    """
+    if options.packed not in ("b", "ab"):
+        raise KernelError(f"{name}: packed is {options.packed!r}; give b or ab")
+    if options.merged_alias and options.packed != "b":
+        raise KernelError(f"{name}: merged-alias is about B alone; give packed=b")
+    if options.k % step_of(options):
+        raise KernelError(
+            f"{name}: k is {options.k}; a texel of A holds {step_of(options)} of them, give a multiple"
+        )
+
+
+def interleaved(col: int, slot: int) -> int:
+    """Where the plan's ``b`` has the texel of a column: the two of each k side by side."""
+    return COLS * slot + col
+
+
+def launch(name: str, options: Options, schedule: Schedule, thread128: bool = True) -> Build:
+    """The launch of a schedule over the packed images.
+
+    Raises:
+        KernelError: the output is not made of whole workgroup tiles.
+    """
+    tile = schedule.tile
+    steps = 4 * (options.k // step_of(options))  # as generate counts
     constants = (
         *schedule.epilogue.constants(tile, 2 * options.n),
         *loop_constants(steps, schedule.unroll),
@@ -188,14 +238,15 @@ def build(options: Options) -> Build:
     groups = tile.groups(name, options.m, options.n)
     program = generate(schedule, steps)
     arguments = _arguments(options)
-    return gemm_launch(options, tile, schedule.plan, program, constants, groups, arguments)
+    return gemm_launch(options, tile, schedule.plan, program, constants, groups, arguments, thread128)
 
 
-def _step(options: Options) -> int:
+def step_of(options: Options) -> int:
+    """k of a K step."""
     return _HALVES if options.packed == "ab" else 4
 
 
-def _phases(step: int) -> Phases:
+def phases(step: int) -> Phases:
     """B, then A in groups of rows that share texels."""
     group = 2 if step == _HALVES else 4
     phases: list[Load | Multiply] = [Load("B", (0, 1), tuple(range(step)))]
@@ -221,6 +272,21 @@ def _plan(step: int) -> RegisterPlan:
     dead = ("raw", "scratch", "row", "col", "k4", "ky")
     plan = plan.place("offsets", "r0.z", 2, over=dead).place("addresses", "r2.x", 2 * ROWS, over=dead)
     return plan.place("carries", "r0.x", ROWS, over=(*dead, "offsets"))
+
+
+def _merged_plan() -> RegisterPlan:
+    """Of ``merged_alias``: coordinates lie where their texels will, and words over their halves."""
+    plan = RegisterPlan(merged=True).place("b", "hr0.x", 32).place("raw", "r0.x", 16, over=("b",))
+    for row in range(ROWS):
+        over = tuple(f"a{other}" for other in range(row))
+        plan = plan.place(f"a{row}", f"hr{8 + row % 4}.x", 4, over=over)
+    texels = tuple(block.name for block in plan.blocks)
+    plan = plan.place("a_pairs", "r4.x", 8, over=texels).place("acc", "hr12.x", 4 * ROWS * COLS)
+    for name, at in (("row", "r14.x"), ("col", "r14.y"), ("k4", "r14.z"), ("ky", "r14.w")):
+        plan = plan.place(name, at, 1)
+    dead = (*texels, "a_pairs", "scratch", "k4", "ky")
+    plan = plan.place("scratch", "r1.x", 4, over=dead).place("addresses", "r0.x", 2 * ROWS, over=dead)
+    return plan.place("carries", "r4.x", ROWS, over=dead).place("offsets", "r14.z", 2, over=dead)
 
 
 def _width(options: Options) -> int:
@@ -274,7 +340,7 @@ def _oracle(options: Options, arrays: Arrays) -> Arrays:
 def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """As for the plain kernel; with ``packed=ab`` the k of a step are added in another order."""
     a, b = matmul.matrices(options, _plain(options, arrays))
-    step = _step(options)
+    step = step_of(options)
     order = (np.arange(0, options.k, step)[:, None] + np.array(_order(step))).reshape(-1)
     return matmul.half_bound(options, matmul.images(options, a[:, order], b[order]))
 
@@ -300,6 +366,8 @@ GEMM = Kernel(
         Case("threads-64", dict(m=32, n=256, k=32, threads=64, k_unroll=1)),
         Case("b-n1024", dict(packed="b")),
         Case("b-rest", dict(m=32, n=512, k=44, packed="b")),
+        Case("merged-n1024", dict(packed="b", merged_alias=True)),
+        Case("merged-rest", dict(m=32, n=512, k=44, packed="b", merged_alias=True)),
         Case("b-threads-256", dict(m=64, n=256, k=32, packed="b", threads=256, k_unroll=1)),
     ),
 )
