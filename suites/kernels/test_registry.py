@@ -45,7 +45,11 @@ def test_binary_holds_what_the_kernel_declares(kernel: Kernel, case: Case) -> No
     build = built(kernel.name, case.name)
     envelope = parse(build.binary(kernel.name), kernel.name)
     assert Program.decode(envelope.image) == build.program
-    assert (envelope.fregs, envelope.hregs, envelope.merged) == (build.fregs, build.hregs, None)
+    assert (envelope.fregs, envelope.hregs, envelope.merged) == (
+        build.fregs,
+        build.hregs,
+        build.merged or None,
+    )
     assert {constant.offset // 4: constant.value for constant in envelope.constants} == dict(build.constants)
     pointers = [a.offset for a in envelope.arguments if a.kind is ArgumentKind.BUFFER]
     buffers = [argument for argument in build.arguments if not argument.image]
