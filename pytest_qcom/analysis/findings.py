@@ -174,8 +174,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-AWAITED = (MISSING_SY, MISSING_SS, OVERWRITE_SY, OVERWRITE_SS)
-"""Rules about results that come when they come."""
+AWAITED = {MISSING_SY: "sy", MISSING_SS: "ss", OVERWRITE_SY: "sy", OVERWRITE_SS: "ss"}
+"""Rules about results that come when they come, and the flag that awaits them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +216,15 @@ class Finding:
 
     def __str__(self) -> str:
         cause = f" of {self.producer}" if self.producer else ""
-        slots = "" if self.needed is None else f", {self.available} slots apart, {self._need()} needed"
+        slots = "" if self.needed is None else f", {self.available} slots apart{self._need()}"
         register = f" {self.register}" if self.register else ""
         return f"{self.rule.name}{register} at {self.consumer}{cause}{slots}: {self.effect}; fix: {self.fix}"
 
     def _need(self) -> str:
-        return f"{self.needed} or more" if self.rule in AWAITED else str(self.needed)
+        """What the slots should have been; there are never enough of them in place of a flag."""
+        if self.rule not in AWAITED:
+            return f", {self.needed} needed"
+        return f" and no ({AWAITED[self.rule]}), the result takes {self.needed} cycles or more"
 
     def facts(self) -> dict[str, Any]:
         """The same as plain data for JSON."""

@@ -151,9 +151,11 @@ def _result(context: Context, index: int, cells: int, sync: Sync) -> Finding:
     rules: tuple[Rule, Rule] = (findings.MISSING_SY, findings.OVERWRITE_SY)
     if sync is Sync.SS:
         rules = (findings.MISSING_SS, findings.OVERWRITE_SS)
-    effect = f"reads {names} from before the result"
-    if not read:
-        effect = f"writes {names}, and the late result then overwrites it"
+    early = available is not None and needed is not None and available < needed
+    if read:
+        effect = f"{'reads' if early else 'may read'} {names} from before the result"
+    else:
+        effect = f"writes {names}, and the late result {'then overwrites' if early else 'may overwrite'} it"
     return Finding(
         rule=rules[0] if read else rules[1],
         register=names,

@@ -133,28 +133,40 @@ CASES = {
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n(rpt5)nop\nadd.f r1.x, r2.y, r0.x\nend",
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n(rpt5)nop\n(sy)add.f r1.x, r2.y, r0.x\nend",
         "missing-sy r2.y at #2 `add.f r1.x, r2.y, r0.x` of #0 `isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`, "
-        "6 slots apart, 51 or more needed: reads r2.y from before the result; fix: (sy) on #2",
+        "6 slots apart and no (sy), the result takes 51 cycles or more: "
+        "reads r2.y from before the result; fix: (sy) on #2",
+    ),
+    "result of a sample, far behind": Case(
+        "missing-sy",
+        "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n" + 10 * "(rpt5)nop\n" + "add.f r1.x, r2.y, r0.x\nend",
+        "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n" + 10 * "(rpt5)nop\n" + "(sy)add.f r1.x, r2.y, r0.x\nend",
+        "missing-sy r2.y at #11 `add.f r1.x, r2.y, r0.x` of #0 `isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`, "
+        "60 slots apart and no (sy), the result takes 51 cycles or more: "
+        "may read r2.y from before the result; fix: (sy) on #11",
     ),
     "result of a special function": Case(
         "missing-ss",
         "rcp r1.x, r0.x\nadd.f r2.x, r1.x, r0.y\nend",
         "rcp r1.x, r0.x\n(ss)add.f r2.x, r1.x, r0.y\nend",
         "missing-ss r1.x at #1 `add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`, "
-        "0 slots apart, 8 or more needed: reads r1.x from before the result; fix: (ss) on #1",
+        "0 slots apart and no (ss), the result takes 8 cycles or more: "
+        "reads r1.x from before the result; fix: (ss) on #1",
     ),
     "(sy) does not await special functions": Case(
         "missing-ss",
         "rcp r1.x, r0.x\n(sy)add.f r2.x, r1.x, r0.y\nend",
         "rcp r1.x, r0.x\n(ss)add.f r2.x, r1.x, r0.y\nend",
         "missing-ss r1.x at #1 `(sy)add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`, "
-        "0 slots apart, 8 or more needed: reads r1.x from before the result; fix: (ss) on #1",
+        "0 slots apart and no (ss), the result takes 8 cycles or more: "
+        "reads r1.x from before the result; fix: (ss) on #1",
     ),
     "a sample has no (ss)": Case(
         "missing-ss",
         "ldl.u32 r1.x, l[r0.x], 2\nisam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0\nend",
         "ldl.u32 r1.x, l[r0.x], 2\n(ss)nop\nisam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0\nend",
         "missing-ss r1.x, r1.y at #1 `isam.1d (f32)(xyzw)r2.x, r1.x, s#0, t#0` of #0 "
-        "`ldl.u32 r1.x, l[r0.x], 2`, 0 slots apart, 10 or more needed: reads r1.x, r1.y from before the "
+        "`ldl.u32 r1.x, l[r0.x], 2`, 0 slots apart and no (ss), the result takes 10 cycles or more: "
+        "reads r1.x, r1.y from before the "
         "result; fix: (ss)nop before #1",
     ),
     "late result over a newer value": Case(
@@ -162,8 +174,8 @@ CASES = {
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\nmov.f32f32 r2.w, (1.0)\nend",
         "isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0\n(sy)mov.f32f32 r2.w, (1.0)\nend",
         "overwrite-sy r2.w at #1 `mov.f32f32 r2.w, (1.000000)` of #0 "
-        "`isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`, 0 slots apart, 51 or more needed: writes r2.w, and the "
-        "late result then overwrites it; "
+        "`isam.1d (f32)(xyzw)r2.x, r0.x, s#0, t#0`, 0 slots apart and no (sy), the result "
+        "takes 51 cycles or more: writes r2.w, and the late result then overwrites it; "
         "fix: (sy) on #1",
     ),
     "special function over a newer value": Case(
@@ -171,7 +183,8 @@ CASES = {
         "rcp r1.x, r0.x\nmov.f32f32 r1.x, (1.0)\nend",
         "rcp r1.x, r0.x\n(ss)mov.f32f32 r1.x, (1.0)\nend",
         "overwrite-ss r1.x at #1 `mov.f32f32 r1.x, (1.000000)` of #0 `rcp r1.x, r0.x`, "
-        "0 slots apart, 8 or more needed: writes r1.x, and the late result then overwrites it; "
+        "0 slots apart and no (ss), the result takes 8 cycles or more: "
+        "writes r1.x, and the late result then overwrites it; "
         "fix: (ss) on #1",
     ),
     "coordinate of a sample": Case(
@@ -473,7 +486,8 @@ def test_check_raises_one_line_with_all_findings() -> None:
     bad = program("rcp r1.x, r0.x\nadd.f r2.x, r1.x, r0.y\nadd.f r3.x, r2.x, r0.y\nend")
     message = (
         "missing-ss r1.x at #1 `add.f r2.x, r1.x, r0.y` of #0 `rcp r1.x, r0.x`, "
-        "0 slots apart, 8 or more needed: reads r1.x from before the result; fix: (ss) on #1 (and 1 more)"
+        "0 slots apart and no (ss), the result takes 8 cycles or more: "
+        "reads r1.x from before the result; fix: (ss) on #1 (and 1 more)"
     )
     with pytest.raises(HazardError) as error:
         check(bad, fregs=12, hregs=12)
