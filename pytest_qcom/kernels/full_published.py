@@ -167,7 +167,7 @@ def _epilogue(options: Published) -> Epilogue:
     if options.hand_store:
         store = HandStore(stride=options.stride or options.n)
     elif problem(options).image_store:
-        store = ImageStore()
+        store = ImageStore(gap=getattr(options, "store_gap", 0))
     return Constant(store) if options.post_constant else store
 
 
@@ -261,7 +261,12 @@ def over_texels(plan: RegisterPlan, rows: int = 4) -> RegisterPlan:
 
 
 def declare(
-    name: str, options: type[Published], build: Callable[[Any], Build], rows: Cases, family: str = ""
+    name: str,
+    options: type[Published],
+    build: Callable[[Any], Build],
+    rows: Cases,
+    family: str = "",
+    reads: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> Kernel:
     """The published configurations of a family; those that store nothing are throughput figures."""
     family = family or name.removesuffix("_published")
@@ -278,6 +283,7 @@ def declare(
         cases=tuple(Case(row, given) for row, given in rows.items()),
         claim="as-published",
         family=family,
+        reads=reads,
         source=NOTES,
     )
 

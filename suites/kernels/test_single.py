@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import HazardError, KernelError
 from pytest_qcom.kernels import single
 from pytest_qcom.kernels.kernel import Case, Kernel
+from pytest_qcom.kernels.published import options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
 from suites.kernels.conftest import built, cases
 
@@ -227,6 +229,8 @@ def test_hazards_name_declared_cases() -> None:
             "a tile of 5 by 1; give 4 by 2 or 3 or 4, 5 by 2",
         ),
         ("gemm_wide_fp32_published", {"rows": 8, "ncols": 2, "pipeline_b": True}, "is one way of four rows"),
+        ("gemm_wide_fp32_published", {"store_gap": 5}, "store-gap is 5; give one of 0, 8, 16, behind"),
+        ("gemm_wide_fp32_published", {"store_gap": 16, "no_store": True}, "store-gap is 16; give one of"),
         ("gemm_wide_fp32_published", {"component_sync_kk": 4}, "component-sync-kk is 4; give 0 to 3"),
         ("gemm_4x4_fp32_halfwave", {"m": 48}, "m is 48; the row says which product, give a power of 2"),
         ("gemm_4x4_fp32_halfwave", {"batches": 300}, "images are up to 16384 texels high, give 1 to 256"),
@@ -258,3 +262,20 @@ def test_bound_holds_for_float32_arithmetic_and_is_not_slack() -> None:
     assert (error <= bound).all()
     assert bound.max() < 256 * 2.0**-24 * 16 * 4  # k roundings of sums of about sqrt(k)
     assert (np.abs(a[:, :1] * b[0]) > bound).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "wanted"),
+    [
+        ("gemm_4x4_fp32", "compact-preload first-wait-only", dict(first_coord_wait_only=True)),
+        ("gemm_4x4_fp32", "compact-preload quad-map", dict(direct_f32_loads=True, sampler_per_texture=True)),
+        ("gemm_4x4_fp32", "compact-preload direct-f32-loads=false", dict(direct_f32_loads=False)),
+        ("gemm_8x4_fp32", "direct-f32-loads b-coord-delay=3", dict(coord_delay=3)),
+        ("gemm_wide_fp32", "custom-rows=5 ncols=2 output-half", dict(rows=5, half_output=True)),
+        ("gemm_dp4", "mixed combined const-a k=192", dict(combined_b_height=48, constant_a=True)),
+        ("gemm_4x8_fp32_rotate", "column-z k-unroll=6", dict(col_from_z=True)),
+    ],
+)
+def test_scripts_had_other_names(family: str, config: str, wanted: dict[str, Any]) -> None:
+    _, options = options_from_notes(family, config, {"m": "80"})
+    assert {name: getattr(options, name) for name in wanted} == wanted

@@ -22,6 +22,7 @@ from pytest_qcom.kernels.full_published import POSTED
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import GROUP_Z, LANES, Tile, emit_multiply
+from pytest_qcom.kernels.notes import renamed
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step, limit
 from pytest_qcom.kernels.stores import Constant, ImageStore, RowMajor
@@ -268,11 +269,13 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, single.Float]:
     return single.bound(options, arrays, (options.part,))
 
 
+_words = functools.partial(renamed, names={"column_z": "col_from_z", "output_half": "half_output"})
 KERNELS = (
     Kernel(
         name=NAME,
         summary="4x8 GEMM of half matrices in float32: three banks of texels in turns, a step ahead",
         options=Options,
+        reads=_words,
         build=build,
         inputs=single.random,
         oracle=_product,
@@ -302,6 +305,7 @@ KERNELS = (
         name="gemm_4x8_fp32_rotate_part",
         summary="the same over a part of k, for sums that are split",
         options=Options,
+        reads=_words,
         build=functools.partial(_build, f"{NAME}_part", False),
         inputs=single.random,
         oracle=_product,
@@ -319,6 +323,7 @@ KERNELS = (
         name=f"{NAME}_published",
         summary="the same as published: one wait a step, and none for coordinates",
         options=Options,
+        reads=_words,
         build=functools.partial(_build, f"{NAME}_published", True),
         inputs=single.random,
         oracle=_product,

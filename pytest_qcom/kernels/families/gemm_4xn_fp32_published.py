@@ -26,6 +26,7 @@ from pytest_qcom.kernels.full_published import (
 )
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.notes import renamed
 from pytest_qcom.kernels.quads import SHUFFLES, QuadB
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Action, Load, Multiply, Step
@@ -345,8 +346,18 @@ _ROWS_4X16: Cases = {
 }
 
 
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by our names; what brings its coordinates was never converted, and has a sampler a texture."""
+    found = renamed(given, {"first_wait_only": "first_coord_wait_only"})
+    preloads = any(
+        name.replace("-", "_") == "compact_preload" and value in (True, "true", "1")
+        for name, value in found.items()
+    )
+    return {**_DIRECT, **found} if preloads else found
+
+
 def _declared(name: str, ncols: int, options: type[Published4xN], rows: Cases) -> Any:
-    return declare(name, options, functools.partial(build, name, ncols), rows)
+    return declare(name, options, functools.partial(build, name, ncols), rows, reads=_words)
 
 
 KERNELS = (

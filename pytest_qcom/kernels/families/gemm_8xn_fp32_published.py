@@ -6,6 +6,7 @@ first products wait for samples: those of rows 4 to 7 read A before it has arriv
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from pytest_qcom.kernels.full_published import (
@@ -20,6 +21,7 @@ from pytest_qcom.kernels.full_published import (
 )
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.notes import renamed
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Load, Multiply
 
@@ -91,7 +93,8 @@ _ROWS_8X8: Cases = {
     "second-a-sync": dict(_DIRECT, second_a_sync=True),
 }
 
+_words = functools.partial(renamed, names={"b_coord_delay": "coord_delay"})
 KERNELS = (
-    declare("gemm_8x4_fp32_published", Published8xn, build_8x4, _ROWS_8X4),
-    declare("gemm_8x8_fp32_published", Published8xn, build_8x8, _ROWS_8X8),
+    declare("gemm_8x4_fp32_published", Published8xn, build_8x4, _ROWS_8X4, reads=_words),
+    declare("gemm_8x8_fp32_published", Published8xn, build_8x8, _ROWS_8X8, reads=_words),
 )

@@ -7,7 +7,9 @@ in place of each repeated MAD, since ``dp4acc`` takes no repeat.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from pytest_qcom.kernels.full_published import over_texels, state, texels
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
+from pytest_qcom.kernels.notes import renamed
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import (
     LARGEST_IMMEDIATE,
@@ -88,6 +91,20 @@ class Published(Tiled):
     constant_inputs: bool = False
     constant_output: bool = False
     no_store: bool = False
+
+
+_NAMES = {"const_a": "constant_a", "const_b": "constant_b"} | {
+    f"const_{what}": f"constant_{what}" for what in ("inputs", "output")
+}
+
+
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by our names; images that are combined have A below all rows of B."""
+    found = renamed(given, _NAMES)
+    if found.pop("combined", False) in (True, "true", "1"):
+        k = found.get("k", Published.__dataclass_fields__["k"].default)
+        found["combined_b_height"] = int(k) // 4 if str(k).isdecimal() else 0
+    return found
 
 
 def build(options: Options) -> Build:
@@ -376,6 +393,7 @@ PUBLISHED = Kernel(
     oracle=_published_product,
     tolerance=integer.exact,
     patterns=integer.PATTERNS,
+    reads=_words,
     unit="GFLOPS",
     cases=(
         Case("unsigned", {}),

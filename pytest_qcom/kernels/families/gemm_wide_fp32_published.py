@@ -7,6 +7,7 @@ coordinate and its sample, but the coordinates of what is sampled together come 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,10 @@ from pytest_qcom.kernels.counted import Aim, Counted, Fetch
 from pytest_qcom.kernels.full_published import Cases, Published, check, declare, noted, published, state
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.notes import renamed
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import ALL_K, Action, Load, Multiply, Schedule, Step
+from pytest_qcom.kernels.stores import GAPS
 from pytest_qcom.kernels.tiled import check_output
 from pytest_qcom.kernels.writer import Writer
 
@@ -36,6 +39,7 @@ class Options(Published):
         component_stream: of four rows, each k of the next column is sampled behind the products of that k.
         component_sync_kk: with it, the k of a later column whose products wait.
         image_store: C is an image; ``half_output`` a half one.
+        store_gap: behind each store into an image 8, an idle slot, or 16, a wait; 0 is nothing.
     """
 
     thread128: bool = False
@@ -50,6 +54,7 @@ class Options(Published):
     component_sync_kk: int = 0
     image_store: bool = True
     half_output: bool = False
+    store_gap: int = 0
 
 
 def build(options: Options) -> Build:
@@ -69,6 +74,11 @@ def build(options: Options) -> Build:
         raise KernelError(f"{NAME}: {words} is one way of four rows; give one of them, and rows=4")
     if options.component_sync_kk not in ALL_K:
         raise KernelError(f"{NAME}: component-sync-kk is {options.component_sync_kk}; give 0 to 3")
+    if options.store_gap not in GAPS or (options.store_gap and (options.no_store or not options.image_store)):
+        raise KernelError(
+            f"{NAME}: store-gap is {options.store_gap}; give one of {', '.join(map(str, GAPS))}, behind the "
+            "stores into an image"
+        )
     coordinates = noted(options)
     phases, syncs = _phases(options, coordinates)
     tile = Tile(options.rows, options.ncols, options.threads)
@@ -163,6 +173,7 @@ _CASES: Cases = {
     "post-constant": dict(post_constant=True),
     "half-output": dict(half_output=True),
     "buffer": dict(image_store=False),
+    "store-gap": dict(store_gap=16),
     "stride": dict(stride=1536),
     "5x8": dict(rows=5, ncols=2, m=1040),
     "6x8": dict(rows=6, ncols=2, m=1032),
@@ -170,4 +181,5 @@ _CASES: Cases = {
     "8x8": dict(rows=8, ncols=2),
 }
 
-KERNELS = (declare(NAME, Options, build, _CASES, family="gemm_wide_fp32"),)
+_words = functools.partial(renamed, names={"custom_rows": "rows", "output_half": "half_output"})
+KERNELS = (declare(NAME, Options, build, _CASES, family="gemm_wide_fp32", reads=_words),)
