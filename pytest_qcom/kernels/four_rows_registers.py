@@ -88,7 +88,7 @@ def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
     if options.dynamic_split_k > 1:
         found = found.place("part", "r19.x", 1).place("count", "r6.w", 1)
     if options.save_output_coords:
-        found = found.place("saved", "r18.x" if options.persistent_b_coords else "r10.x", 2)
+        found = found.place_free("saved", ("r10.x", "r18.x"), 2)
     if options.safe_b_y:
         found = found.place("odd_copies", "r14.x", 5)
     if options.quad_a:
@@ -114,7 +114,8 @@ def _isolated(found: RegisterPlan, options: Published) -> RegisterPlan:
 def _quad(found: RegisterPlan, low: bool) -> RegisterPlan:
     """What hands A around: full registers over its texels, as merged files have them, whatever they hold."""
     texels = min(found[f"a{row}"].first.num for row in range(ROWS))
-    found = found.place_free("lane", ("r6.w",), 1).place_free("zero", ("r10.x" if low else "r2.x",), 1)
+    found = found.place_free("lane", ("r6.w", "r12.x"), 1)
+    found = found.place_free("zero", ("r10.x" if low else "r2.x", "r12.y"), 1)
     every = tuple(block.name for block in found.blocks)
     return found.place("quad", str(Reg(texels // 2)), 2 * ROWS, over=every)
 

@@ -173,6 +173,7 @@ def _check_coordinates(name: str, options: Published) -> None:
             exclude(name, options, (option, other))
     for option in ("grouped_b", "grouped_b_cols", "split_pair_b_coords"):
         exclude(name, options, ("split_hoist_b0_coord", option))
+        exclude(name, options, ("split_base_b_y", option))
     for option in ("split_row_stream", "split_phase_stream", "split_prefetch_next_a", *_OWN_LOWER):
         exclude(name, options, ("split_quad_a", option))
 
