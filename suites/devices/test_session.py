@@ -29,8 +29,8 @@ def test_the_virtual_device_by_its_entry() -> None:
 @pytest.mark.skipif(registry.NODE.exists(), reason="this machine has the real node")
 def test_the_local_device_where_there_is_none() -> None:
     text = (
-        "device local (built in): this machine has no /dev/kgsl-3d0; run on the device itself, or use "
-        "--qcom-device virtual"
+        "device local (built in): this machine has no /dev/kgsl-3d0; run on the device itself, or choose the "
+        "device virtual"
     )
     for enter in (LOCAL.open, LOCAL.install):
         with pytest.raises(DeviceUnavailable) as caught, enter("strict"):
