@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_qcom.isa.instruction import Flow, Instr
 from pytest_qcom.isa.program import Program
 
-_JUMPS = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL)
+_JUMPS = (Flow.JUMP, Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL, Flow.ELECT)
 
 
 def replace_instructions(program: Program, edits: Mapping[int, Sequence[Instr]]) -> Program:

@@ -2,8 +2,9 @@
 
 A schedule of ours is written as what it computes and in which order; :func:`insert_waits` adds what Mesa's
 legalizer would add (``ir3_legalize.c``, ``ir3_delay.c``): slots between an ALU result and its reader, (sy)
-where a sample or load is consumed, (ss) where a local or special result is consumed or a register is written
-that a sample, load or store may still have to read. Flags that the schedule already carries are kept.
+where a sample or load is consumed, (ss) where a local or special result or a shared register is consumed or a
+register is written that a sample, load or store may still have to read, both behind a barrier. Flags that the
+schedule already carries are kept.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pytest_qcom.chip import A630
 from pytest_qcom.isa.access import reads, writes
 from pytest_qcom.isa.decoder import decode
-from pytest_qcom.isa.instruction import Access, Flow, Instr, Sync
+from pytest_qcom.isa.instruction import Access, Barrier, Flow, Instr, Sync
 from pytest_qcom.isa.program import Program
-from pytest_qcom.isa.registers import FIRST_SHARED, Reg
+from pytest_qcom.isa.registers import FIRST_SHARED, NO_REGISTER, Reg
 from pytest_qcom.kernels.edit import branches, replace_instructions
 
 _ALU_TO_ALU = A630.delays.alu_to_alu.value
@@ -28,6 +29,8 @@ _ADDEND = A630.delays.mad_addend.value
 _LONGEST_NOP = A630.code.trailing.value + 1  # slots of one nop
 _FORGET = 2 * _NON_ALU  # older results are ready for anybody
 _ALU = (1, 2, 3)  # categories with a fixed latency
+_BARRIER = Reg(NO_REGISTER)  # stands for memory behind a barrier, which every instruction waits for
+_SIDES = (Flow.PREDT, Flow.PREDF)
 
 
 @dataclass(slots=True)
@@ -37,7 +40,8 @@ class State:
     ``ages``: ALU results by register, as slots since they were written. ``sy`` and ``ss``: registers whose
     value arrives with that flag. ``sy_sources`` and ``ss_sources``: registers that a sample or load, or a
     store, local or special instruction, may still have to read. ``merged``: registers of the two widths share
-    storage, so that what is on its way in one is so in the other.
+    storage, so that what is on its way in one is so in the other. ``head``: what it was where the predicated
+    region began that this place is in, or a side of it ended: what other fibers come with to its end.
     """
 
     merged: bool = False
@@ -46,6 +50,7 @@ class State:
     ss: set[Reg] = field(default_factory=set)
     sy_sources: set[Reg] = field(default_factory=set)
     ss_sources: set[Reg] = field(default_factory=set)
+    head: State | None = None
 
     def copy(self) -> State:
         return State(
@@ -55,6 +60,7 @@ class State:
             set(self.ss),
             set(self.sy_sources),
             set(self.ss_sources),
+            self.head,
         )
 
     def join(self, other: State) -> bool:
@@ -66,6 +72,11 @@ class State:
         self.ss |= other.ss
         self.sy_sources |= other.sy_sources
         self.ss_sources |= other.ss_sources
+        if other.head is not None:
+            head = other.head.copy()
+            if self.head is not None:
+                head.join(self.head)
+            self.head = head
         return self != before
 
     def twins(self, reg: Reg) -> tuple[Reg, ...]:
@@ -89,13 +100,30 @@ class State:
             self.sy_sources.clear()
             self.ss_sources.clear()
 
+    def reach(self, instr: Instr) -> None:
+        """Before ``instr``: where another side of a predicated region begins or it ends, ways meet."""
+        effect = instr.op.effect
+        if self.head is not None and (effect in _SIDES or effect is Flow.PREDE):
+            self.join(self.head)
+            self.head = None
+            if effect in _SIDES:
+                self.head = self.copy()
+
     def issue(self, instr: Instr) -> None:
         """Leaves the state behind ``instr``."""
         self.wait(instr.sy, instr.ss)
         written = list(writes(instr))
+        if isinstance(instr.op.effect, Barrier):
+            self.sy.add(_BARRIER)
+            self.ss.add(_BARRIER)
+        if instr.op.effect in _SIDES and self.head is None:
+            self.head = self.copy()
         if instr.op.cat in _ALU:
             for access in written:  # element k is written k slots after issue
-                self.ages[access.reg] = -access.element
+                if access.reg.shared:
+                    self.ss.add(access.reg)
+                else:
+                    self.ages[access.reg] = -access.element
         elif instr.op.cat >= 4:
             for access in written:  # synchronised by a flag from here on
                 for reg in (access.reg, *self.twins(access.reg)):
@@ -146,6 +174,8 @@ def needed_flags(state: State, instr: Instr) -> tuple[bool, bool]:
     used = {reg for access in reads(instr) for reg in (access.reg, *state.twins(access.reg))}
     written = {reg for access in writes(instr) for reg in (access.reg, *state.twins(access.reg))}
     touched = used | written
+    if instr.op.effect is not Flow.NEXT:  # a nop waits for nothing
+        touched.add(_BARRIER)
     sy = bool(touched & state.sy)
     late = state.ss_sources if sy else state.sy_sources | state.ss_sources
     return sy, bool(touched & state.ss or written & late)
@@ -164,6 +194,7 @@ def insert_waits(
         state = entries.get(block.start, State(merged)).copy()
         for index in range(block.start, block.stop):
             instr = program.instrs[index]
+            state.reach(instr)
             if index in written:
                 state.issue(instr)
                 continue
@@ -209,6 +240,7 @@ def _entry_states(program: Program, merged: bool) -> dict[int, State]:
         start = pending.pop()
         state = entries[start].copy()
         for instr in program.instrs[start : blocks[start].stop]:
+            state.reach(instr)
             sy, ss = needed_flags(state, instr)
             state.wait(sy, ss)
             state.elapse(max(0, missing_slots(state, instr)))

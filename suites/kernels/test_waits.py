@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,16 @@ import pytest
 from pytest_qcom.analysis.findings import errors
 from pytest_qcom.analysis.hazards import lint
 from pytest_qcom.isa.assembler import Assembler
+from pytest_qcom.isa.instruction import Instr
 from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels.edit import branches, replace_instructions
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.waits import insert_waits, slots
+from suites.analysis.mutations import is_nop
+from suites.analysis.test_legalizer import WAITS
+from suites.isa import nir
+from suites.isa.corpus import corpus
 from suites.kernels.conftest import built, cases
 
 
@@ -112,6 +118,23 @@ def waited(text: str) -> str:
             "rcp r0.x, r0.y\nstg.f32 g[r2.x], r0.x, 1\nend",
             "rcp r0.x, r0.y\n(ss)nop\nstg.f32 g[r2.x], r0.x, 1\nend\n",
         ),
+        (  # a byte that is still on its way, and its address, written again
+            "ldg.u8 hr0.x, g[r2.x], 1\nmov.u16u16 hr0.x, 0\nmov.u32u32 r2.y, 0\nend",
+            "ldg.u8 hr0.x, g[r2.x], 1\n(sy)mov.u16u16 hr0.x, 0\nmov.u32u32 r2.y, 0\nend\n",
+        ),
+        (  # memory behind a barrier: both flags, on what is no idle slot
+            "stl.u32 l[r0.x], r1.x, 1\nbar.g\nnop\nldl.u32 r2.x, l[r0.x], 1\nend",
+            "stl.u32 l[r0.x], r1.x, 1\nbar.g\nnop\n(ss)nop\n(sy)ldl.u32 r2.x, l[r0.x], 1\nend\n",
+        ),
+        (  # a shared register has no distance
+            "mov.u32u32 r48.x, r0.x\n(rpt5)nop\nadd.s r1.x, r48.x, 1\nend",
+            "mov.u32u32 r48.x, r0.x\n(rpt5)nop\n(ss)add.s r1.x, r48.x, 1\nend\n",
+        ),
+        (  # of the fibers of one side the flag of the other is no matter
+            "predt\nldg.u32 r1.x, g[r2.x], 1\npredf\n(sy)mov.u32u32 r1.x, 0\nprede\nadd.s r3.x, r1.x, 1\nend",
+            "predt\nldg.u32 r1.x, g[r2.x], 1\npredf\n(sy)mov.u32u32 r1.x, 0\nprede\n"
+            "(rpt1)nop\n(sy)add.s r3.x, r1.x, 1\nend\n",
+        ),
         (  # a loop: the compare and its branch 6 slots; what the last pass sampled arrives in the next
             "loop:\nadd.f hr1.x, hr0.x, hr1.x\nisam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0\n"
             "cmps.s.eq p0.x, r1.x, 3\nbr !p0.x, #loop\nend",
@@ -127,6 +150,30 @@ def waited(text: str) -> str:
 )  # fmt: skip
 def test_inserted_waits(before: str, after: str) -> None:
     assert waited(before) == after
+
+
+def bare(program: Program) -> Program:
+    """The program without idle slots and flags."""
+    edits: dict[int, Sequence[Instr]] = {}
+    for index, instr in enumerate(program.instrs):
+        if is_nop(instr):
+            edits[index] = (replace(instr, rpt=0, ss=False, sy=False),) if instr.jp else ()
+        else:
+            edits[index] = (replace(instr, nop=0, ss=False, sy=False),)
+    return replace_instructions(program, edits)
+
+
+def test_compiled_programs_get_their_waits_back() -> None:
+    """Barriers, predication, elections, bytes and shared registers among them."""
+    shaders = (*corpus(), *(compiled.shader for compiled in nir.programs().values()))
+    assert len(shaders) > 330
+    missing: dict[str, list[str]] = {}
+    for shader in shaders:
+        program = insert_waits(bare(Program.decode(shader.code)))
+        for finding in lint(program, fregs=shader.fregs, hregs=shader.hregs):
+            if finding.rule in WAITS:
+                missing.setdefault(shader.name, []).append(str(finding))
+    assert missing == {}
 
 
 def test_waits_are_inserted_once() -> None:
