@@ -116,6 +116,7 @@ class Images:
     side: Fact[int]
     field: Fact[int]
     pitch_align: Fact[int]
+    subtexel_bits: Fact[int]
     address_align: Fact[int]
     textures: Fact[int]
     samplers: Fact[int]
@@ -300,6 +301,7 @@ A630 = Chip(
         side=_documented(16384, "texels", "freedreno_screen.c, largest 2D texture of a4xx and later"),
         field=_documented(32767, "texels", "a6xx.xml A6XX_TEX_CONST_1 WIDTH and HEIGHT, 15 bits"),
         pitch_align=_documented(64, "bytes", "a6xx.xml A6XX_TEX_CONST_2 PITCHALIGN counts from 64"),
+        subtexel_bits=_documented(8, "bits", "tu_device.cc, subTexelPrecisionBits"),
         address_align=_documented(32, "bytes", "a6xx.xml A6XX_TEX_CONST_4, five low bits are ignored"),
         textures=_documented(255, "slots", "a6xx.xml SP_CS_CONFIG NTEX, 8 bits"),
         samplers=_documented(31, "slots", "a6xx.xml SP_CS_CONFIG NSAMP, 5 bits"),
@@ -455,6 +457,14 @@ A630 = Chip(
             "zeros in all four components; the write is dropped",
             "the edge texel",
             "Mesa, a6xx_isam_mode; sampler clamps to a zero border",
+            Certainty.INFERRED,
+        ),
+        Choice(
+            "filter-order",
+            "In which order are neighbours mixed when a texture is filtered, and how are the mixes rounded?",
+            "in x, then in y, then in z, with weights of 8 bits; each product and sum rounded to f32",
+            "all at once, in fixed point",
+            "tu_device.cc, subTexelPrecisionBits; the order is not documented",
             Certainty.INFERRED,
         ),
         Choice(

@@ -67,7 +67,7 @@ def destination(instr: Instr, element: int) -> Operand:
 def vector(instr: Instr) -> int:
     """How many scalars of data a load, store, atomic or sample moves."""
     effect = instr.op.effect
-    if isinstance(effect, Sample | Shuffle) and "wrmask" in instr:
+    if "wrmask" in instr:
         return instr["wrmask"].bit_length()
     if isinstance(effect, Atomic):
         return atomic_words(instr)

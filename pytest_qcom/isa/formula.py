@@ -172,7 +172,7 @@ def _effect(effect: Effect | None) -> str:
         case Atomic():
             return f"atomic {effect.operation} in {effect.space.value} memory, gives the old value"
         case Sample():
-            return "texel at integer coordinates"
+            return _sample(effect)
         case Size():
             return "width, height and depth of an image, elements of a buffer"
         case ActiveMask():
@@ -188,6 +188,16 @@ def _effect(effect: Effect | None) -> str:
             return f"not executed: {effect.reason}"
         case _:
             return ""
+
+
+def _sample(effect: Sample) -> str:
+    if effect.gather >= 0:
+        return f"{'xyzw'[effect.gather]} of the four texels around coordinates"
+    return (
+        "texture at coordinates, as its sampler filters"
+        if effect.filtered
+        else "texel at integer coordinates"
+    )
 
 
 def page() -> str:

@@ -124,12 +124,23 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """isam: an unfiltered texel at integer coordinates. srcs: (coordinates[, texture and sampler])."""
+    """A texel of a texture. srcs: (coordinates[, level of detail][, texture and sampler]).
+
+    Attributes:
+        filtered: coordinates are floats and the sampler says what they mean; else they are a texel's.
+        gather: the component that is taken of the four texels that a filter would mix; -1: they are mixed.
+    """
+
+    filtered: bool = False
+    gather: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large an image or a buffer is: width, height, depth or layers; elements of a buffer."""
+    """How large an image or a buffer is: width, height, depth or layers; elements of a buffer.
+
+    Of textures (category 5) at a level of detail, the only source, and with the layers last.
+    """
 
 
 @dataclass(frozen=True, slots=True)

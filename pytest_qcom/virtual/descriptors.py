@@ -8,18 +8,21 @@ and GpuFault for what is not in mapped memory.
 
 from __future__ import annotations
 
+import functools
 import struct
+from dataclasses import replace
 
 from pytest_qcom.chip import A630
 from pytest_qcom.errors import GpuFault, LaunchError
 from pytest_qcom.virtual import registers as regs
-from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Uniforms
+from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Sampler, Uniforms, Wrap
 from pytest_qcom.virtual.findings import Finding
 from pytest_qcom.virtual.state import Block, State
 
 _REMEMBERED = 4096  # descriptors whose decoded form is kept
 _2D, _3D, _BUFFER = 1, 3, 4  # a6xx_tex_type
 _ISAMMODE_CL, _CLAMP_TO_BORDER = 1, 3  # a6xx_isam_mode, a6xx_tex_clamp
+_LINEAR = 1  # a6xx_tex_filter
 _BINDLESS_64 = 3  # BINDLESS_DESCRIPTOR_64B
 _MOST_BINDLESS = 4096  # descriptors of a set that are looked at
 
@@ -146,14 +149,70 @@ def _check_image(image: Image, what: str) -> Image:
     return image
 
 
-def check_samplers(state: State) -> None:
-    """Where ISAMMODE is CL, samplers say what lies outside of a texture: zeros, else it is reported."""
+def samplers(state: State) -> tuple[Sampler, ...]:
+    """The samplers that are loaded, by slot. Where ISAMMODE is CL, they also say what isam reads outside of a
+    texture: zeros, else it is reported."""
     load = state.loads.get(Block.SAMPLERS)
-    if load is None or state.field(regs.SP_MODE_CNTL, "ISAMMODE") != _ISAMMODE_CL:
-        return
+    if load is None:
+        return ()
     data = state.memory.read(load.address, load.units * regs.SAMPLER_BYTES, "samplers")
+    words = list(struct.iter_unpack("<4I", data))
+    if state.field(regs.SP_MODE_CNTL, "ISAMMODE") == _ISAMMODE_CL:
+        _check_samplers(state, words)
+    found = []
+    for index, entry in enumerate(words):
+        plain, colour = _sampler(entry[:3], f"sampler {index}")
+        found.append(plain if colour is None else replace(plain, border=_border(state, colour)))
+    return (Sampler(),) * load.offset + tuple(found)
+
+
+def _border(state: State, colour: int) -> tuple[int, int, int, int]:
+    """A border colour of the table; zeros without a table."""
+    base = state.address(regs.TPL1_CS_BORDER_COLOR_BASE)
+    if not base:
+        return (0, 0, 0, 0)
+    data = state.memory.read(base + colour * regs.BORDER_BYTES, 16, f"border colour {colour}")
+    red, green, blue, alpha = struct.unpack("<4I", data)
+    return red, green, blue, alpha
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _sampler(words: tuple[int, ...], what: str) -> tuple[Sampler, int | None]:
+    """A sampler, and the number of its border colour in the table, if it wants one."""
+
+    def field(index: int, name: str) -> int:
+        return regs.SAMPLER[index].get(words[index], name)
+
+    filters = field(0, "XY_MAG"), field(0, "XY_MIN")
+    if max(filters) > _LINEAR or field(2, "REDUCTION_MODE"):
+        raise LaunchError(
+            f"{what} with filters {filters} and reduction mode {field(2, 'REDUCTION_MODE')}; the virtual "
+            "device knows the nearest texel, 0, and the mean of the neighbours, 1 and mode 0"
+        )
+    numbers = [field(0, f"WRAP_{axis}") for axis in "STR"]
+    if max(numbers) > max(wrap.value for wrap in Wrap):
+        raise LaunchError(f"{what} with wraps {numbers}; there are 0 to 4, correct the sampler")
+    bias = field(0, "LOD_BIAS")
+    sampler = Sampler(
+        wraps=(Wrap(numbers[0]), Wrap(numbers[1]), Wrap(numbers[2])),
+        magnified=bool(filters[0]),
+        minified=bool(filters[1]),
+        unnormalized=bool(field(1, "UNNORM_COORDS")),
+        lod_bias=(bias - (bias >> 12 << 13)) / 256,
+        lods=(field(1, "MIN_LOD") / 256, field(1, "MAX_LOD") / 256),
+    )
+    if Wrap.CLAMP_TO_BORDER not in sampler.wraps:
+        return sampler, None
+    if not field(2, "FASTBORDERCOLOREN"):
+        return sampler, field(2, "BCOLOR")
+    rgb, alpha = divmod(field(2, "FASTBORDERCOLOR"), 2)
+    one = 0x3F800000
+    return replace(sampler, border=(rgb * one, rgb * one, rgb * one, alpha * one)), None
+
+
+def _check_samplers(state: State, words: list[tuple[int, ...]]) -> None:
     word = regs.SAMPLER[0]
-    for value, *_ in struct.iter_unpack("<4I", data):
+    for value, *_ in words:
         for name in ("WRAP_S", "WRAP_T"):
             if word.get(value, name) != _CLAMP_TO_BORDER:
                 needed = value & ~word[name].mask | word[name].put(_CLAMP_TO_BORDER)

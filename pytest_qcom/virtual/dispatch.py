@@ -96,6 +96,34 @@ class Image:
         return rows + self.width * self.format.texel_bytes
 
 
+class Wrap(enum.Enum):
+    """What a sampler makes of coordinates outside of a texture (Mesa, ``a6xx_tex_clamp``)."""
+
+    REPEAT = 0
+    CLAMP_TO_EDGE = 1
+    MIRROR_REPEAT = 2
+    CLAMP_TO_BORDER = 3
+    MIRROR_CLAMP = 4  # mirrored once, then as CLAMP_TO_EDGE
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """How a texture is read at coordinates: its wraps in x, y and z, and whether the nearest texel counts, or
+    those around are mixed: ``magnified`` where the level of detail is 0 or less, else ``minified``.
+
+    The level of detail is ``lod_bias`` more than a program says, and within ``lods``. Coordinates count
+    texels with ``unnormalized``, else the texture's size is 1. ``border``: four components, as words.
+    """
+
+    wraps: tuple[Wrap, Wrap, Wrap] = (Wrap.CLAMP_TO_BORDER,) * 3
+    magnified: bool = False
+    minified: bool = False
+    unnormalized: bool = False
+    lod_bias: float = 0.0
+    lods: tuple[float, float] = (0.0, 0.0)
+    border: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Uniforms:
     """A uniform buffer (UBO): ``size`` bytes, a multiple of 16."""
@@ -147,6 +175,7 @@ class Dispatch:
     linear_local_id_regid: int
     uniforms: tuple[Uniforms, ...] = ()
     sets: tuple[DescriptorSet | None, ...] = ()  # by bindless base
+    samplers: tuple[Sampler, ...] = ()
 
     @property
     def wave_size(self) -> int:

@@ -61,8 +61,8 @@ def decode_launch(state: State, groups: tuple[int, int, int] | None) -> Dispatch
         linear_local_id_regid=state.field(wave, "LINEARLOCALIDREGID"),
         uniforms=descriptors.uniforms(state),
         sets=descriptors.sets(state),
+        samplers=descriptors.samplers(state),
     )
-    descriptors.check_samplers(state)
     _check_limits(state, dispatch)
     report(state)
     return dispatch

@@ -278,8 +278,32 @@ UBO_DESCRIPTOR = (
     _word("UBO_1", 1, ("BASE_HI", 0, 16), ("SIZE", 17, 31)),  # in vec4
 )
 
-SAMPLER = (_word("TEX_SAMP_0", 0, ("WRAP_S", 5, 7), ("WRAP_T", 8, 10), ("WRAP_R", 11, 13)),)
-"""What counts of a sampler where texels are not filtered."""
+SAMPLER = (
+    _word(
+        "TEX_SAMP_0",
+        0,
+        ("MIPFILTER_LINEAR_NEAR", 0, 0),
+        ("XY_MAG", 1, 2),
+        ("XY_MIN", 3, 4),
+        ("WRAP_S", 5, 7),
+        ("WRAP_T", 8, 10),
+        ("WRAP_R", 11, 13),
+        ("ANISO", 14, 16),
+        ("LOD_BIAS", 19, 31),
+    ),
+    _word("TEX_SAMP_1", 1, ("UNNORM_COORDS", 5, 5), ("MAX_LOD", 8, 19), ("MIN_LOD", 20, 31)),
+    _word(
+        "TEX_SAMP_2",
+        2,
+        ("REDUCTION_MODE", 0, 1),
+        ("FASTBORDERCOLOR", 2, 3),
+        ("FASTBORDERCOLOREN", 4, 4),
+        ("BCOLOR", 7, 31),
+    ),
+)
+"""The words of a sampler, as far as they count for textures of one level."""
+
+BORDER_BYTES = 128  # of a border colour, whose f32 components come first (Mesa, ``fd6_bcolor_entry``)
 
 DESCRIPTOR_BYTES = 64
 UBO_BYTES = 8

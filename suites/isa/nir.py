@@ -27,6 +27,7 @@ SETS, COUNT = 5, 4  # bindless bases; buffers and images that every program decl
 
 ATOMICS = ("iadd", "imin", "umin", "imax", "umax", "iand", "ior", "ixor", "xchg")
 REDUCTIONS = ("iadd", "imul", "umin", "umax", "imin", "imax", "iand", "ior", "ixor", "fadd", "fmin", "fmax")
+SHIFT = 0.09375  # of texture coordinates: three eighths of a texel of four
 _READ_ONLY = mesa.ACCESS_CAN_REORDER | mesa.ACCESS_NON_WRITEABLE
 
 
@@ -57,7 +58,7 @@ class Nir:
             self.info.workgroup_size[axis] = size
         self.info.num_ssbos = self.info.num_ubos = self.info.num_images = COUNT
 
-    def number(self, value: int, dtype: DType = dtypes.int) -> Value:
+    def number(self, value: int | float, dtype: DType = dtypes.int) -> Value:
         return nimm(self.b, value, dtype)
 
     def alu(self, operation: str, *sources: Value) -> Value:
@@ -111,6 +112,30 @@ class Nir:
             "store_ssbo", value, self.number(buffer), self.offset(shift),
             vector=count, WRITE_MASK=(1 << count) - 1, ALIGN_MUL=width,
         )  # fmt: skip
+
+    def texture(
+        self,
+        name: str,
+        dim: int,
+        layers: bool = False,
+        count: int = 4,
+        kind: str = "float32",
+        **sources: Value,
+    ) -> Value:
+        """A texture instruction on texture and sampler 0; ``sources`` by Mesa's names."""
+        self.info.num_textures = COUNT
+        instr = mesa.nir_tex_instr_create(self.b.shader, len(sources)).contents
+        instr.op, instr.sampler_dim = getattr(mesa, f"nir_texop_{name}"), dim
+        instr.is_array, instr.dest_type = layers, getattr(mesa, f"nir_type_{kind}")
+        if "coord" in sources:
+            instr.coord_components = sources["coord"].num_components
+        places = ctypes.cast(instr.src, ctypes.POINTER(mesa.nir_tex_src))
+        for number, (what, value) in enumerate(sources.items()):
+            places[number].src_type = getattr(mesa, f"nir_tex_src_{what}")
+            places[number].src = nsrc(value)
+        mesa.nir_def_init(instr.instr, instr._def, count, 32)
+        mesa.nir_builder_instr_insert(self.b, instr.instr)
+        return instr._def
 
     def compile(self, name: str) -> Compiled:
         """The shader, through the compiler that tinygrad uses."""
@@ -274,6 +299,44 @@ def _images() -> Iterator[tuple[str, Make]]:
         yield f"bindless_{base}", partial(bindless, base)
 
 
+def _textures() -> Iterator[tuple[str, Make]]:
+    dims = {"1d": mesa.GLSL_SAMPLER_DIM_1D, "2d": mesa.GLSL_SAMPLER_DIM_2D, "3d": mesa.GLSL_SAMPLER_DIM_3D}
+
+    def place(n: Nir, axes: int, layers: bool, floats: bool = True) -> Value:
+        """Texels (lane & 3, lane >> 2 & 3, lane >> 4); as floats a bit behind their starts in textures of 4,
+        and the layer itself."""
+        count = axes + layers
+        parts = [
+            n.alu("iand", n.alu("ushr", n.lane, n.number(2 * axis)), n.number(3)) for axis in range(count)
+        ]
+        if floats:
+            parts = [n.alu("u2f32", part) for part in parts]
+            quarter, shift = n.number(0.25, dtypes.float), n.number(SHIFT, dtypes.float)
+            parts[:axes] = [n.alu("ffma", part, quarter, shift) for part in parts[:axes]]
+        return n.alu(f"vec{count}", *parts) if count > 1 else n.alu("mov", parts[0])
+
+    def sample(name: str, shape: str, layers: bool, n: Nir) -> None:
+        level = {"tex": {}, "txl": {"lod": n.number(0.5, dtypes.float)}, "txf": {"lod": n.number(0)}}[name]
+        coordinates = place(n, int(shape[0]), layers, name != "txf")
+        n.store(n.texture(name, dims[shape], layers, coord=coordinates, **level))
+
+    def gather(n: Nir) -> None:
+        n.store(n.texture("tg4", dims["2d"], coord=place(n, 2, False)))
+
+    def size(shape: str, layers: bool, n: Nir) -> None:
+        count = int(shape[0]) + layers
+        n.store(n.texture("txs", dims[shape], layers, count, "int32", lod=n.alu("iand", n.lane, n.number(1))))
+
+    for shape in dims:
+        for layers in (False, True):
+            if layers and shape == "3d":
+                continue
+            for name in ("tex", "txl", "txf"):
+                yield f"texture_{name}_{shape}" + "_array" * layers, partial(sample, name, shape, layers)
+            yield f"texture_size_{shape}" + "_array" * layers, partial(size, shape, layers)
+    yield "texture_gather", gather
+
+
 def _waves() -> Iterator[tuple[str, Make]]:
     def small(n: Nir) -> Value:
         return n.alu("ult", n.load(1), n.number(9))
@@ -321,7 +384,7 @@ def _waves() -> Iterator[tuple[str, Make]]:
         yield name, partial(known, name, 3)
 
 
-_MAKES = dict((*_atomics(), *_buffers(), *_images(), *_waves()))
+_MAKES = dict((*_atomics(), *_buffers(), *_images(), *_textures(), *_waves()))
 NAMES = tuple(_MAKES)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_qcom.errors import GpuFault, LaunchError
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.virtual import registers as regs
-from pytest_qcom.virtual.dispatch import Dispatch, Format, Image, Uniforms
+from pytest_qcom.virtual.dispatch import Dispatch, Format, Image, Sampler, Uniforms, Wrap
 from pytest_qcom.virtual.executor import Executor
 from suites.virtual.bench import Bench, descriptor, halves, load
 
@@ -187,3 +187,72 @@ def test_samplers_count_in_cl_mode(mode: int, wrap: int, found: bool) -> None:
         "TEX_SAMP_0.WRAP_T = 0x1960: is no clamp to a border of zeros, the only one that is "
         "modelled; needs 0x1b60"
     ]
+
+
+def _samplers(bench: Bench, table: int, count: int, **registers: int) -> list[int]:
+    """A launch with samplers loaded from ``table``."""
+    words = load(5, 0, table, count)
+    texture = [_layers(bench.buffer(7 * 4096), 1)]
+    launch = bench.launch(textures=texture, **registers)
+    return [*launch[:4], *words, *launch[4:]]  # behind SP_UPDATE_CNTL, which forgets what was loaded
+
+
+def test_samplers() -> None:
+    """Every field, and the three ways to say a border."""
+    bench = Bench()
+    colours = struct.pack("<128x4I112x", *struct.unpack("<4I", struct.pack("<4f", 0.25, -1, 2, 1e-3)))
+    low, high = halves(bench.buffer(colours))
+    bias = -300 & 0x1FFF
+    data = struct.pack(
+        "<16I",
+        1 << 1 | 0 << 3 | 0 << 5 | 1 << 8 | 2 << 11 | bias << 19, 1 << 5 | 640 << 8 | 128 << 20, 0, 0,
+        1 << 3 | 3 << 5 | 4 << 8 | 4 << 11, 0, 1 << 7, 0,
+        3 << 11, 0, 1 << 4 | 2 << 2, 0,
+        3 << 11, 0, 1 << 4 | 1 << 2, 0,
+    )  # fmt: skip
+    names = {"TPL1_CS_BORDER_COLOR_BASE": low, "TPL1_CS_BORDER_COLOR_BASE+1": high}
+    dispatch = _only(bench, _samplers(bench, bench.buffer(data), 4, **names))
+    one = 0x3F800000
+    own = struct.unpack("<4I", colours[128:144])
+    assert dispatch.samplers == (
+        Sampler(
+            (Wrap.REPEAT, Wrap.CLAMP_TO_EDGE, Wrap.MIRROR_REPEAT), magnified=True, unnormalized=True,
+            lod_bias=-300 / 256, lods=(0.5, 2.5),
+        ),
+        Sampler(
+            (Wrap.CLAMP_TO_BORDER, Wrap.MIRROR_CLAMP, Wrap.MIRROR_CLAMP), minified=True,
+            border=(own[0], own[1], own[2], own[3]),
+        ),
+        Sampler((Wrap.REPEAT, Wrap.REPEAT, Wrap.CLAMP_TO_BORDER), border=(one, one, one, 0)),
+        Sampler((Wrap.REPEAT, Wrap.REPEAT, Wrap.CLAMP_TO_BORDER), border=(0, 0, 0, one)),
+    )  # fmt: skip
+
+
+def test_borders_without_a_table_are_zeros() -> None:
+    bench = Bench()
+    dispatch = _only(bench, _samplers(bench, bench.buffer(struct.pack("<4I", 3 << 5, 0, 0, 0)), 1))
+    assert dispatch.samplers == (Sampler((Wrap.CLAMP_TO_BORDER, Wrap.REPEAT, Wrap.REPEAT)),)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            (2 << 1, 0, 0),
+            "sampler 0 with filters (2, 0) and reduction mode 0; the virtual device knows the nearest texel, "
+            "0, and the mean of the neighbours, 1 and mode 0",
+        ),
+        (
+            (0, 0, 1),
+            "sampler 0 with filters (0, 0) and reduction mode 1; the virtual device knows the nearest texel, "
+            "0, and the mean of the neighbours, 1 and mode 0",
+        ),
+        ((7 << 8, 0, 0), "sampler 0 with wraps [0, 7, 0]; there are 0 to 4, correct the sampler"),
+    ],
+)
+def test_samplers_that_are_not_modelled(words: tuple[int, int, int], message: str) -> None:
+    bench = Bench()
+    with pytest.raises(LaunchError) as caught:
+        bench.submit(_samplers(bench, bench.buffer(struct.pack("<4I", *words, 0)), 1))
+        bench.gpu.check()
+    assert str(caught.value) == message

@@ -17,6 +17,7 @@ from pytest_qcom.isa.instruction import (
     Operand,
     Sample,
     Shuffle,
+    Size,
     Sync,
     Unsupported,
 )
@@ -340,10 +341,9 @@ def _form(
     )
 
 
-_GRAPHICS = Unsupported(
-    "filtered sampling and derivatives belong to graphics; compute code here reads with isam"
-)
-_SIZES = Unsupported("image queries: tinygrad's compiler never emits them")
+_GRAPHICS = Unsupported("it needs the derivatives of graphics, or what Mesa does not emit for compute")
+_GRADIENTS = Unsupported("explicit gradients choose among levels of detail: textures here have one")
+_QUERIES = Unsupported("what a texture's descriptor says beyond its size is not documented")
 
 
 def _op(name: str, form: Form, effect: Effect) -> Op:
@@ -408,30 +408,30 @@ _BARE = _Shape(samp=False, tex=False)
 
 OPS: tuple[Op, ...] = (
     _isam(),
-    _texture("isaml", 1, _TWO),
+    _texture("isaml", 1, _TWO, Sample()),
     _texture("isamm", 2, _Shape()),
     _texture("sam", 3, _Shape()),
     _texture("samb", 4, _TWO),
-    _texture("saml", 5, _TWO),
-    _texture("samgq", 6, _Shape()),
+    _texture("saml", 5, _TWO, Sample(filtered=True)),
+    _texture("samgq", 6, _Shape(), _GRADIENTS),
     _texture("getlod", 7, _Shape()),
     _texture("conv", 8, _TWO),
     _texture("convm", 9, _TWO),
-    _texture("getsize", 10, _NO_SAMP, _SIZES),
-    _texture("getbuf", 11, _Shape(0, samp=False), _SIZES),
-    _texture("getpos", 12, _NO_SAMP, _SIZES),
-    _texture("getinfo", 13, _Shape(0, samp=False), _SIZES),
+    _texture("getsize", 10, _NO_SAMP, Size()),
+    _texture("getbuf", 11, _Shape(0, samp=False), _QUERIES),
+    _texture("getpos", 12, _NO_SAMP, _QUERIES),
+    _texture("getinfo", 13, _Shape(0, samp=False), _QUERIES),
     _texture("dsx", 14, _BARE),
     _texture("dsy", 15, _BARE),
-    _texture("gather4r", 16, _Shape()),
-    _texture("gather4g", 17, _Shape()),
-    _texture("gather4b", 18, _Shape()),
-    _texture("gather4a", 19, _Shape()),
+    *(
+        _texture(f"gather4{letter}", 16 + number, _Shape(), Sample(filtered=True, gather=number))
+        for number, letter in enumerate("rgba")
+    ),
     *(_texture(f"samgp{n}", 20 + n, _Shape()) for n in range(4)),
     _texture("dsxpp.1", 24, _Shape(samp=False, tex=False, type=False)),
     _texture("dsypp.1", 25, _Shape(samp=False, tex=False, type=False)),
-    _texture("rgetpos", 26, _BARE, _SIZES),
-    _texture("rgetinfo", 27, _Shape(0, samp=False, tex=False), _SIZES),
+    _texture("rgetpos", 26, _BARE, _QUERIES),
+    _texture("rgetinfo", 27, _Shape(0, samp=False, tex=False), _QUERIES),
     _tcinv(),
     _broadcast(),
     _quad("quad_shuffle.brcst", 0, 2, "quad_brcst"),

@@ -35,7 +35,8 @@ def version() -> str:
     for folder in ("isa", "virtual/executor"):
         for path in sorted((package / folder).rglob("*.py")):
             digest.update(path.read_bytes())
-    digest.update((package / "chip.py").read_bytes())  # latencies are compiled in
+    for name in ("chip.py", "virtual/dispatch.py"):  # latencies and texel formats are compiled in
+        digest.update((package / name).read_bytes())
     return digest.hexdigest()
 
 

@@ -180,6 +180,11 @@ class _Report:
                 f"the descriptor in slot {slot} is of no {what} that this access could use (mapped, linear, "
                 "for atomics texels of 32 bits); correct it"
             )
+        if table == Tables.SAMPLERS:
+            return (
+                f"sampler {slot} is not there: the launch has {len(dispatch.samplers)}; "
+                "load it or use another slot"
+            )
         if table >= Tables.UNIFORM_SETS or Tables.SETS <= table < Tables.UNIFORMS:
             base = table - (Tables.UNIFORM_SETS if table >= Tables.UNIFORM_SETS else Tables.SETS)
             return f"descriptor {slot} of bindless base {base} is not there; point the base to as many"

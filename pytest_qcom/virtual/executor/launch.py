@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED
-from pytest_qcom.virtual.dispatch import Dispatch, Execution, Image, Uniforms
+from pytest_qcom.virtual.dispatch import Dispatch, Execution, Image, Sampler, Uniforms
 from pytest_qcom.virtual.executor.kernels import Compiled
 from pytest_qcom.virtual.executor.layout import (
     Arena,
     Header,
     Job,
+    SamplerRecord,
     Table,
     Tables,
     TextureRecord,
@@ -68,6 +69,17 @@ def _records(images: tuple[Image | None, ...], ranges: NDArray[np.uint64]) -> An
         record.mapped = int(image.size > 0 and _contains(ranges, image.address, image.size))
         record.plain = int(image.swizzle == (0, 1, 2, 3))
         record.swizzle[:] = image.swizzle
+    return table
+
+
+def _samplers(samplers: tuple[Sampler, ...]) -> Any:
+    table = (SamplerRecord * max(1, len(samplers)))()
+    for record, sampler in zip(table, samplers, strict=False):
+        record.wraps[:] = [wrap.value for wrap in sampler.wraps]
+        record.magnified, record.minified = sampler.magnified, sampler.minified
+        record.unnormalized, record.bias = sampler.unnormalized, sampler.lod_bias
+        record.least, record.most = sampler.lods
+        record.border[:] = sampler.border
     return table
 
 
@@ -158,6 +170,8 @@ class Launch:
         fill(Tables.IMAGES, self.images, len(dispatch.images))
         if dispatch.uniforms:
             fill(Tables.UNIFORMS, _uniforms(dispatch.uniforms), len(dispatch.uniforms))
+        if dispatch.samplers:
+            fill(Tables.SAMPLERS, _samplers(dispatch.samplers), len(dispatch.samplers))
         for index, found in enumerate(dispatch.sets):
             if found is not None:
                 fill(Tables.SETS + index, _records(found.images, ranges), len(found.images))

@@ -164,6 +164,21 @@ class TextureRecord(ctypes.Structure):
     )
 
 
+class SamplerRecord(ctypes.Structure):
+    """A sampler as generated code sees it."""
+
+    _fields_ = (
+        ("wraps", ctypes.c_int32 * 3),
+        ("magnified", ctypes.c_int32),
+        ("minified", ctypes.c_int32),
+        ("unnormalized", ctypes.c_int32),
+        ("bias", ctypes.c_float),
+        ("least", ctypes.c_float),  # levels of detail
+        ("most", ctypes.c_float),
+        ("border", ctypes.c_uint32 * 4),
+    )
+
+
 class UniformRecord(ctypes.Structure):
     """A uniform buffer as generated code sees it."""
 
@@ -188,7 +203,8 @@ class Tables:
     SETS = 2
     UNIFORMS = SETS + SETS_COUNT
     UNIFORM_SETS = UNIFORMS + 1
-    COUNT = UNIFORM_SETS + SETS_COUNT
+    SAMPLERS = UNIFORM_SETS + SETS_COUNT
+    COUNT = SAMPLERS + 1
 
 
 class Job(ctypes.Structure):

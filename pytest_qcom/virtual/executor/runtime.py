@@ -13,6 +13,7 @@ from llvmlite import ir
 from pytest_qcom.virtual.executor import (
     address_ops,
     atomic_ops,
+    filter_ops,
     image_ops,
     lane_ops,
     memory_ops,
@@ -50,6 +51,7 @@ def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
     texel_ops.emit(module)
     image_ops.emit(module, wave)
     surface_ops.emit(module, wave)
+    filter_ops.emit(module, wave)
     race_ops.emit(module, wave)
     scheduler.emit(module, wave, host.flushes)
     names = [f.name for f in module.functions if f.blocks and f.linkage != "internal"]

@@ -100,7 +100,7 @@ def _texel_address(module: Any) -> None:
     f.finish()
 
 
-class _Lanes:
+class Lanes:
     """The common frame: every active lane has a slot and coordinates of its own.
 
     Arguments of all functions begin with (w, data row, x row, y row, z row, slot row, table) and end with the
@@ -140,6 +140,15 @@ class _Lanes:
             self.fault(Fault.IMAGE_MEMORY, lane, base)
         return outside
 
+    def put(self, texel: Any, mask: Any, lane: Any, kind: str, step: int) -> None:
+        """Stores the components of a texel whose bit is set, in the register's type."""
+        f, b = self.f, self.f.b
+        for component in range(4):
+            wanted = b.icmp_signed("!=", b.and_(mask, i32(1 << component)), i32(0))
+            with f.when(wanted):
+                bits = narrowed(f, kind, b.extract_element(texel, i32(component)))
+                f.store(bits, self.cell(component, lane, step), 0, step)
+
     def fault(self, kind: int, lane: Any, address: Any, size: Any = None) -> None:
         f = self.f
         size = i32(0) if size is None else size
@@ -154,7 +163,7 @@ class _Lanes:
 
 def _read(module: Any, wave: int, kind: str) -> None:
     """surface_read_*(..., mask, pc): texels; the mask has a bit a component, and SWIZZLED."""
-    a = _Lanes(module, wave, f"surface_read_{kind}", [I32])
+    a = Lanes(module, wave, f"surface_read_{kind}", [I32])
     f, b, (mask,) = a.f, a.f.b, a.further
     step = KINDS[kind][1] // 8
     swizzled = b.icmp_signed("!=", b.and_(mask, i32(SWIZZLED)), i32(0))
@@ -168,19 +177,14 @@ def _read(module: Any, wave: int, kind: str) -> None:
                 b.store(f.call("texel", QUAD, [record, *coordinates]), texel)
             with plain:
                 b.store(f.call("decode", QUAD, [record, address]), texel)
-        value = f.get(texel, QUAD)
-        for component in range(4):
-            wanted = b.icmp_signed("!=", b.and_(mask, i32(1 << component)), i32(0))
-            with f.when(wanted):
-                bits = narrowed(f, kind, b.extract_element(value, i32(component)))
-                f.store(bits, a.cell(component, lane, step), 0, step)
+        a.put(f.get(texel, QUAD), mask, lane, kind, step)
 
     a.run(read)
 
 
 def _write(module: Any, wave: int, kind: str) -> None:
     """surface_write_*(..., components, pc): texels; components beyond the given ones are zero."""
-    a = _Lanes(module, wave, f"surface_write_{kind}", [I32])
+    a = Lanes(module, wave, f"surface_write_{kind}", [I32])
     f, b, (components,) = a.f, a.f.b, a.further
     step = KINDS[kind][1] // 8
 
@@ -198,7 +202,7 @@ def _write(module: Any, wave: int, kind: str) -> None:
     a.run(write)
 
 
-def _words(a: _Lanes, bits: int, move: Callable[[Any, Any, Any], None]) -> None:
+def _words(a: Lanes, bits: int, move: Callable[[Any, Any, Any], None]) -> None:
     """``move(pointer or null, register cell, whether outside)`` for each word of each lane."""
     f, b, (components,) = a.f, a.f.b, a.further
 
@@ -216,7 +220,7 @@ def _words(a: _Lanes, bits: int, move: Callable[[Any, Any, Any], None]) -> None:
 
 def _read_words(module: Any, wave: int, bits: int) -> None:
     """surface_load_16, surface_load_32(..., components, pc)."""
-    a = _Lanes(module, wave, f"surface_load_{bits}", [I32])
+    a = Lanes(module, wave, f"surface_load_{bits}", [I32])
     word = ir.IntType(bits)
 
     def read(pointer: Any, cell: Any, outside: Any) -> None:
@@ -230,7 +234,7 @@ def _read_words(module: Any, wave: int, bits: int) -> None:
 
 def _write_words(module: Any, wave: int, bits: int) -> None:
     """surface_store_16, surface_store_32(..., components, pc)."""
-    a = _Lanes(module, wave, f"surface_store_{bits}", [I32])
+    a = Lanes(module, wave, f"surface_store_{bits}", [I32])
 
     def write(pointer: Any, cell: Any, outside: Any) -> None:
         with a.f.when(a.f.b.not_(outside)):
@@ -244,7 +248,7 @@ def _atomic(module: Any, wave: int) -> None:
 
     Outside it changes nothing and gives 0.
     """
-    a = _Lanes(module, wave, "surface_atomic", [PTR, PTR, I32, I64])
+    a = Lanes(module, wave, "surface_atomic", [PTR, PTR, I32, I64])
     f, b, (values, compares, operation, unit) = a.f, a.f.b, a.further
     words = Words(f, wave, 32)
 
@@ -268,7 +272,7 @@ def _atomic(module: Any, wave: int) -> None:
 
 def _size(module: Any, wave: int) -> None:
     """surface_size(..., pc): width, height and depth in three rows."""
-    a = _Lanes(module, wave, "surface_size", [])
+    a = Lanes(module, wave, "surface_size", [])
 
     def size(lane: Any, record: Any, coordinates: list[Any]) -> None:
         for component, name in enumerate(("width", "height", "depth")):
@@ -280,7 +284,7 @@ def _size(module: Any, wave: int) -> None:
 
 def _uniforms(module: Any, wave: int) -> None:
     """uniforms(..., component, components, pc): words from component ``component`` of vec4 number x on."""
-    a = _Lanes(module, wave, "uniforms", [I32, I32])
+    a = Lanes(module, wave, "uniforms", [I32, I32])
     f, b, (component, components) = a.f, a.f.b, a.further
 
     def read(lane: Any, record: Any, coordinates: list[Any]) -> None:

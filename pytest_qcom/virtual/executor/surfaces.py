@@ -7,13 +7,14 @@ Images of two dimensions in slots that the instruction names are read and writte
 from __future__ import annotations
 
 from pytest_qcom.isa import access
-from pytest_qcom.isa.instruction import Atomic, Instr, Kind, Load, Operand, Space, Store
+from pytest_qcom.isa.instruction import Atomic, Instr, Kind, Load, Operand, Sample, Space, Store
 from pytest_qcom.isa.registers import Ty
 from pytest_qcom.virtual.executor.accesses import Accesses, operation
+from pytest_qcom.virtual.executor.filter_ops import DEEP, LAYERED
 from pytest_qcom.virtual.executor.layout import Header, Tables
 from pytest_qcom.virtual.executor.surface_ops import SWIZZLED
 
-_COORDINATES, _ZERO, _SLOTS, _DATA = 0, 2, 3, 4  # scratch rows of operands
+_COORDINATES, _ZERO, _SLOTS, _DATA, _LEVEL = 0, 2, 3, 4, 5  # scratch rows of operands
 _IMM = 6  # descriptor mode of cat5: bindless, both slots in the instruction
 _A1 = 7  # as that, the texture's in a1.x above the sampler's base (Mesa, ``get_bindless_samp_src``)
 _BINDLESS = (2, 5)  # bindless, slots from registers
@@ -41,11 +42,14 @@ class Surfaces(Accesses):
         ):
             self._unsupported(index)
             return
-        assert instr.dst is not None
+        assert instr.dst is not None and isinstance(instr.op.effect, Sample)
+        if instr.op.effect.filtered:
+            self._filter(index, instr, instr.op.effect)
+            return
         mask, kind = instr["wrmask"], _kind(instr.type)
         components = [n for n in range(4) if mask >> n & 1]
         if access.coordinates(instr) == 2 and not instr.get("s2en"):
-            xy = self._coordinates(instr.srcs[0], 2)[:2]
+            xy = self._level(instr, self._coordinates(instr.srcs[0], 2))[:2]
             self._texels(index, f"isam_{kind}", self._target_rows(instr.dst, 4), xy, instr["tex"], mask)
             self._collect(instr.dst, components, 4)
             return
@@ -53,11 +57,46 @@ class Surfaces(Accesses):
         if slots is None:
             self._unsupported(index)
             return
-        xyz = self._coordinates(instr.srcs[0], access.coordinates(instr))
+        xyz = self._level(instr, self._coordinates(instr.srcs[0], access.coordinates(instr)))
         rows = self._target_rows(instr.dst, 4)
         numbers = [("i32", str(mask | SWIZZLED))]
         self._surface(index, f"surface_read_{kind}", rows, xyz, slots, numbers)
         self._collect(instr.dst, components, 4)
+
+    def _level(self, instr: Instr, xyz: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Offsets of coordinates that are outside for lanes which want a level that no texture here has."""
+        slots = instr.get("s2en") and instr["mode"] in access.INDIRECT
+        if len(instr.srcs) - bool(slots) < 2:
+            return xyz
+        segment, builder = self._open(), self.builder
+        x, level = (
+            builder.resize(segment.register(operand.value, operand.half), 32, False)
+            for operand in instr.srcs[:2]
+        )
+        base = builder.icmp("eq", level, builder.const(Ty.U32, 0), False)
+        inside = builder.select(base, x, builder.const(Ty.U32, 0xFFFFFFFF))
+        offset = Header.SCRATCH + _LEVEL * Header.SCRATCH_ROW
+        segment.put(("s", offset), inside)
+        return offset, *xyz[1:]
+
+    def _filter(self, index: int, instr: Instr, effect: Sample) -> None:
+        """saml and gather4: a sampler says what coordinates mean."""
+        slots = None if instr.get("s2en") else self._texture_slots(instr)
+        if slots is None or instr.srcs[0].half:
+            self._unsupported(index)
+            return
+        assert instr.dst is not None
+        mask, count = instr["wrmask"], access.coordinates(instr)
+        xyz = self._coordinates(instr.srcs[0], count)
+        lod = instr.srcs[1] if len(instr.srcs) > 1 else Operand(Kind.IMM, 0)
+        level = self._source_rows(lod, 1, _LEVEL)
+        rows = self._target_rows(instr.dst, 4)
+        how = LAYERED if instr.get("array") else DEEP if instr.get("3d") else 0
+        numbers = [("i32", str(n)) for n in (instr["samp"], mask, effect.gather, how)]
+        self._close()
+        further = [("ptr", self._at(level)), *numbers]
+        self._surface(index, f"surface_filter_{_kind(instr.type)}", rows, xyz, slots, further)
+        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1], 4)
 
     def _texture_slots(self, instr: Instr) -> tuple[int, int] | None:
         """Rows with the slots of a sample, and the table that they count in; ``None``: not modelled."""
@@ -131,6 +170,9 @@ class Surfaces(Accesses):
         self._collect(instr.dst, [0], 1)
 
     def _size(self, index: int, instr: Instr) -> None:
+        if instr.op.cat == 5:
+            self._extent(index, instr)
+            return
         slots = self._image_slots(instr)
         if slots is None:
             self._unsupported(index)
@@ -140,6 +182,18 @@ class Surfaces(Accesses):
         rows = self._target_rows(instr.dst, 3)
         self._surface(index, "surface_size", rows, xyz, slots, [])
         self._collect(instr.dst, [0, 1, 2], 3)
+
+    def _extent(self, index: int, instr: Instr) -> None:
+        """getsize."""
+        slots, mask = self._texture_slots(instr), instr["wrmask"]
+        if slots is None or instr.type.half or instr.get("o"):
+            self._unsupported(index)
+            return
+        assert instr.dst is not None
+        level = self._source_rows(instr.srcs[0], 1, _LEVEL)
+        rows = self._target_rows(instr.dst, 4)
+        self._surface(index, "surface_extent", rows, (level, level, level), slots, [("i32", str(mask))])
+        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1], 4)
 
     def _image_slots(self, instr: Instr) -> tuple[int, int] | None:
         """Rows with the slots of a cat6 access, and their table."""
@@ -156,7 +210,7 @@ class Surfaces(Accesses):
 
     def _uniforms(self, index: int, instr: Instr) -> None:
         """ldc: the address counts vec4, ``offset`` is a component (Mesa, ``emit_intrinsic_load_ubo_ldc``)."""
-        slots = self._bound(instr, Tables.UNIFORMS, Tables.UNIFORM_SETS, Tables.COUNT)
+        slots = self._bound(instr, Tables.UNIFORMS, Tables.UNIFORM_SETS, Tables.SAMPLERS)
         if slots is None:
             self._unsupported(index)
             return

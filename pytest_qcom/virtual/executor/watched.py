@@ -47,7 +47,7 @@ class _Watched(Translator):
         """A function of ``surface_ops``: texels are read, written or changed, words loaded or stored."""
         _, x, y, z, slots, table, *further, pc = arguments
         operation, _, bits = what.partition("_")
-        if operation == "size":
+        if operation in ("size", "extent", "filter"):  # sizes; mixes, whose texels are not told apart
             return
         kind = {"atomic": ATOMIC, "write": WRITE, "store": WRITE}.get(operation, READ)
         words = operation in ("load", "store")

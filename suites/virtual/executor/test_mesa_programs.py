@@ -7,7 +7,7 @@ Every program has an oracle in numpy. The fibers of one wave read words of their
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pytest_qcom.isa.program import Program
-from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Uniforms
+from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Sampler, Uniforms, Wrap
 from pytest_qcom.virtual.executor import Executor
 from suites.isa import nir
 from suites.virtual.executor.rig import Array, Memory, aligned, launch
@@ -24,6 +24,8 @@ LANES = 64
 LANE = np.arange(LANES)
 WORDS = 2048  # of every buffer
 FLOATS = ("fadd", "fmin", "fmax")
+SAMPLER = Sampler((Wrap.CLAMP_TO_EDGE, Wrap.REPEAT, Wrap.MIRROR_REPEAT), magnified=True, lods=(0.0, 4.0))
+"""Filters where the level of detail is 0."""
 
 
 @dataclass
@@ -73,7 +75,8 @@ def _launch(name: str, found: nir.Compiled, bound: Bound, memory: Memory) -> Any
               form if n < 2 else Format.R32_UINT)
         for n, place in enumerate(places)
     )  # fmt: skip
-    texels = Format.RGBA32_FLOAT if "float" in name or "bindless" in name else Format.RGBA32_UINT
+    floats = any(word in name for word in ("float", "bindless", "texture"))
+    texels = Format.RGBA32_FLOAT if floats else Format.RGBA32_UINT
     images = tuple(
         Image(
             array.ctypes.data, 4, 4, array.strides[1], Format.R32_UINT if n == 2 else texels,
@@ -81,6 +84,8 @@ def _launch(name: str, found: nir.Compiled, bound: Bound, memory: Memory) -> Any
         )
         for n, array in enumerate(bound.images)
     )  # fmt: skip
+    if "texture" in name and "1d" in name:  # in a single row, layers behind each other
+        images = tuple(replace(i, height=1) for i in images)
     if "buffer" in name:
         images = tuple(Image(i.address, 4, 1, i.pitch, i.format, depth=1) for i in images)
     uniforms = tuple(Uniforms(bound.uniforms.ctypes.data + 256 * n, 2048) for n in range(4))
@@ -91,7 +96,7 @@ def _launch(name: str, found: nir.Compiled, bound: Bound, memory: Memory) -> Any
         local_size=(LANES, 1, 1), group_id_regid=found.group_id, local_id_regid=found.local_id,
         shared_bytes=shader.shared_bytes, private_bytes=shader.private_bytes,
         textures=(buffers[1] if name == "ssbo_readonly" else images[0],), images=(*buffers, *images),
-        uniforms=uniforms, sets=(described,) * nir.SETS,
+        uniforms=uniforms, sets=(described,) * nir.SETS, samplers=(SAMPLER,),
     )  # fmt: skip
 
 
@@ -246,6 +251,8 @@ def _expect(name: str, bound: Bound) -> Array | None:
         return _reduced(name, bound)
     if rest[0] in (*nir.ATOMICS, "cmpxchg"):
         return _atomic(name, bound)
+    if first == "texture":
+        return _textured(rest[0], "_".join(rest[1:]) or "2d", bound)
     if first in ("image", "bindless"):
         return _imaged(name, bound)
     if name == "ssbo_size":
@@ -309,6 +316,48 @@ def _imaged(name: str, bound: Bound) -> Array | None:
     return None
 
 
+def _textured(operation: str, shape: str, bound: Bound) -> Array:
+    """Image 0 as texture: the texel of a place, or a mix with the next ones; sizes at level 0 or 1."""
+    stem, *layered = shape.split("_")
+    axes = int(stem[0])
+    if operation == "size":
+        level = LANE & 1
+        found = [np.maximum(4 >> level, 1)] * axes + [np.full(LANE.shape, 4)] * bool(layered)
+        step = {1: 1, 2: 2, 3: 4}[len(found)]
+        return (
+            np.stack([*found, *[np.zeros_like(LANE)] * (step - len(found))], 1).astype(np.uint32).reshape(-1)
+        )
+    image = bound.images[0].view(np.float32)
+    x, y, z = _place()
+    if axes == 1:
+        y, z = 0 * y, (y if layered else 0 * y)
+    elif axes == 2 and not layered:
+        z = 0 * z
+    if operation in ("txl", "txf"):
+        return image[z, y, x].reshape(-1).view(np.uint32)
+    spots = [(x - 1, np.maximum(x - 1, 0), x), (y - 1, (y - 1) % 4, y), (z - 1, np.abs(z - 1) - (z < 1), z)]
+    if operation == "gather":
+        corners = [image[z, row, column][:, 0] for row, column in _around(spots)]
+        return np.stack(corners, 1).reshape(-1).view(np.uint32)
+    share = np.float32(nir.SHIFT * 4 + 0.5)  # of the texel behind
+    pairs = [spots[axis][1:] if axis < axes else ((y, z)[axis - 1],) * 2 for axis in range(3)]
+
+    def mix(left: Array, right: Array, mixes: bool) -> Array:
+        return left * (np.float32(1) - share) + right * share if mixes else right
+
+    planes = []
+    for layer in pairs[2]:
+        rows = [mix(image[layer, row, pairs[0][0]], image[layer, row, pairs[0][1]], True) for row in pairs[1]]
+        planes.append(mix(rows[0], rows[1], axes > 1))
+    return mix(planes[0], planes[1], axes > 2).reshape(-1).view(np.uint32)
+
+
+def _around(spots: list[tuple[Array, Array, Array]]) -> list[tuple[Array, Array]]:
+    """Rows and columns of the four texels around, in the order of a gather."""
+    (_, before, x), (_, above, y), _ = spots
+    return [(y, before), (y, x), (above, x), (above, before)]
+
+
 def _read_place(place: tuple[Array, Array, Array], shape: str) -> tuple[Array, Array, Array]:
     """isam counts the layers of one-dimensional arrays as layers, ldib and stib have them in y."""
     z, y, x = place
@@ -357,5 +406,5 @@ def test_programs_whose_results_are_late(cache_dir: Path, name: str) -> None:
 
 
 def test_all_kinds_are_there() -> None:
-    assert len(nir.programs()) == len(nir.NAMES) == 254
+    assert len(nir.programs()) == len(nir.NAMES) == 275
     assert len({found.shader.code for found in nir.programs().values()}) > 220
