@@ -12,6 +12,7 @@ from pytest_qcom.kernels.choices import (
     require,
     word,
 )
+from pytest_qcom.kernels.eight_persistent import OPTIONS
 from pytest_qcom.kernels.eight_rows import LOWER, ROWS, Published
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.noted_checks import check_order, check_steps, check_stride
@@ -32,26 +33,17 @@ FORMS = (
 )
 """Options that choose a schedule."""
 _PERSISTENT = (
-    "pipeline_b",
-    "b_reuse_gap",
-    "double_b",
-    "rotate_b",
-    "pipeline_a",
-    "dual_a_tile",
-    "stagger_b",
-    "lagged_a4",
+    *(option for option in OPTIONS if option != "stream_a4"),  # which has a number
     "stream_a4_gap",
-    "masked_prefetch_a4",
+    "b_reuse_gap",
     "one_sync",
     "one_sync_wait",
-    "dynamic_a4_dual",
-    "dynamic_b_prefetch",
-    "rotate_low_banks",
-    "rotate_no_prefetch",
     "stagger_rows",
     "dynamic_a4_wait",
+    "dynamic_b_prefetch",
     "dynamic_b_rows",
     "dynamic_b_gap",
+    "rotate_no_prefetch",
 )
 STORES = ("donor8_store", "donor4_store", "donor8_add256_store", "image_store", "thread_store")
 PROBES = (

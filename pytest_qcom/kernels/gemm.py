@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels import matmul
-from pytest_qcom.kernels.kernel import Argument, Build
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
@@ -33,18 +40,52 @@ def check_shape(name: str, shape: matmul.Shape) -> None:
         raise KernelError(f"{name}: C of {shape.m} x {shape.n} is beyond 4 GiB; give smaller m or n")
 
 
-def build_gemm(name: str, shape: matmul.Shape, schedule: Schedule) -> Build:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfGemm(Kernel):
+    """A product of half matrices that adds halves: what holds unless a declaration says otherwise."""
+
+    inputs: Callable[[Any, np.random.Generator], Arrays] = matmul.random
+    oracle: Callable[[Any, Arrays], Arrays] = matmul.product
+    tolerance: Callable[[Any, Arrays], Mapping[str, NDArray[Any] | float]] = matmul.half_bound
+    patterns: Mapping[str, Callable[[Any], Arrays]] = field(default_factory=lambda: matmul.HALF_PATTERNS)
+    unit: str = "GFLOPS"
+
+
+def build_gemm(
+    name: str,
+    shape: matmul.Shape,
+    schedule: Schedule,
+    arguments: tuple[Argument, ...] = (),
+    groups: tuple[int, int, int] | None = None,
+    stride: int = 0,
+    thread128: bool = True,
+    bare: bool = False,
+) -> Build:
     """The launch of ``schedule`` over a shape that :func:`check_shape` has passed.
+
+    Args:
+        arguments: others than half images A and B and a half buffer C.
+        groups: another grid than that of the tiles of C.
+        stride: elements from one row of C to the next; 0 is n.
+        bare: without its K steps.
 
     Raises:
         KernelError: the output is not made of whole workgroup tiles.
     """
-    groups = schedule.tile.groups(name, shape.m, shape.n)
     constants = (
-        *schedule.epilogue.constants(schedule.tile, row_bytes=2 * shape.n),
+        *schedule.epilogue.constants(schedule.tile, row_bytes=2 * (stride or shape.n)),
         *loop_constants(shape.k, schedule.unroll, schedule.peel),
     )
-    return gemm_launch(shape, schedule.tile, schedule.plan, generate(schedule, shape.k), constants, groups)
+    return gemm_launch(
+        shape,
+        schedule.tile,
+        schedule.plan,
+        generate(schedule, shape.k, bare),
+        constants,
+        groups or schedule.tile.groups(name, shape.m, shape.n),
+        arguments,
+        thread128,
+    )
 
 
 def gemm_launch(

@@ -14,6 +14,7 @@ import inspect
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +51,15 @@ class Shape(Protocol):
     def k(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A shape without other options."""
+
+    m: int
+    n: int
+    k: int
+
+
 def a_texels(k: int) -> int:
     """Width of the image of ``A`` in texels."""
     return -(-k // 4 // _ROW_TEXELS) * _ROW_TEXELS
@@ -80,6 +90,13 @@ def matrices(shape: Shape, arrays: Arrays) -> tuple[Half, Half]:
         arrays["A"].reshape(shape.m, -1)[:, : shape.k],
         arrays["B"].reshape(shape.k, shape.n),
     )
+
+
+def part(shape: Shape, arrays: Arrays, ks: slice) -> tuple[Sides, Arrays]:
+    """The product over some of k, as a problem of its own: its shape and its inputs."""
+    a, b = matrices(shape, arrays)
+    sides = Sides(shape.m, shape.n, ks.stop - ks.start)
+    return sides, images(sides, a[:, ks], b[ks])
 
 
 def random(shape: Shape, rng: np.random.Generator) -> Arrays:

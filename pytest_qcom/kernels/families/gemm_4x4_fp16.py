@@ -19,8 +19,8 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import matmul
-from pytest_qcom.kernels.gemm import check_shape, gemm_launch
-from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.gemm import HalfGemm, check_shape, gemm_launch
+from pytest_qcom.kernels.kernel import Arrays, Build, Case
 from pytest_qcom.kernels.launch import Tile, emit_place
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.rewrite import MadRepeat, PairMerge, Rewrite, SyncStrip, apply
@@ -268,16 +268,12 @@ _PATCHED = dict(strip_sync=True, pack_repeats=True, merge_pairs=True)
 
 _SOURCE = "qcom_gemm.py of tinygrad's QCOM GEMM experiments; the donor's register map in qcom_asm_gemm.py"
 
-GEMM = Kernel(
+GEMM = HalfGemm(
     name=_NAME,
     summary="FP16 GEMM, 4 rows by one vec4 column a fiber, in its compiled shape and patched",
     options=Options,
     build=build,
-    inputs=matmul.random,
-    oracle=matmul.product,
     tolerance=_tolerance,
-    patterns=matmul.HALF_PATTERNS,
-    unit="GFLOPS",
     cases=(
         Case("compiled", dict(m=64, n=128, k=64)),
         Case("compiled-wide", dict(m=16, n=512, k=20)),
@@ -296,16 +292,12 @@ GEMM = Kernel(
     source=_SOURCE,
 )
 
-PUBLISHED = Kernel(
+PUBLISHED = HalfGemm(
     name="gemm_4x4_fp16_published",
     summary="FP16 GEMM in its compiled shapes as they were run, and a hand loop between compiled ends",
     options=Published,
     build=build_published,
-    inputs=matmul.random,
-    oracle=matmul.product,
     tolerance=_tolerance,
-    patterns=matmul.HALF_PATTERNS,
-    unit="GFLOPS",
     cases=(
         Case("p146", {}),
         Case("p149", dict(hand=True, hregs_override=24)),

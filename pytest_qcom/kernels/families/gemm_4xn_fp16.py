@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
-from pytest_qcom.kernels.gemm import build_gemm, check_shape
-from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
+from pytest_qcom.kernels.kernel import Build, Case
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import ORDERS, Load, Multiply, Schedule, Step
@@ -124,16 +123,11 @@ def _plan(options: Options) -> RegisterPlan:
     return plan.place("carries", f"r{columns + 1}.x", ROWS, over=dead)
 
 
-GEMM = Kernel(
+GEMM = HalfGemm(
     name="gemm_4xn_fp16",
     summary="FP16 GEMM, 4 rows by 1 to 4 vec4 columns a fiber, right on random matrices",
     options=Options,
     build=build,
-    inputs=matmul.random,
-    oracle=matmul.product,
-    tolerance=matmul.half_bound,
-    patterns=matmul.HALF_PATTERNS,
-    unit="GFLOPS",
     cases=(
         Case("n1024", {}),
         Case("square", dict(m=64, n=512, k=64)),

@@ -23,7 +23,7 @@ from pytest_qcom.kernels import flat, four_rows_checks, four_rows_order, four_ro
 from pytest_qcom.kernels.choices import about, word
 from pytest_qcom.kernels.four_rows import ROWS, Published, read
 from pytest_qcom.kernels.four_rows_checks import PROBES
-from pytest_qcom.kernels.gemm import gemm_launch
+from pytest_qcom.kernels.gemm import HalfGemm, build_gemm
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.published_stores import (
@@ -37,18 +37,11 @@ from pytest_qcom.kernels.published_stores import (
     ThreadMajor,
     by_fiber,
 )
-from pytest_qcom.kernels.schedule import Epilogue, Schedule, Step, generate
+from pytest_qcom.kernels.schedule import Epilogue, Schedule, Step
 from pytest_qcom.kernels.stores import POINTER, Constant, ImageStore, NoStore
 
 _NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
 PUBLISHED_NAME, WAITED_NAME = "gemm_4xn_fp16_published", "gemm_4xn_fp16_waited"
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    m: int
-    n: int
-    k: int
 
 
 def build_published(options: Published) -> Build:
@@ -193,18 +186,18 @@ def _launch(name: str, options: Published, schedule: Schedule) -> Build:
     parts = max(1, options.dynamic_split_k)
     x, y, z = schedule.tile.groups(name, options.m, options.n)
     groups = (x * parts, y, z) if options.swap_groups else (x, y * parts, z)
-    built = gemm_launch(
-        _Shape(options.m, options.n, 4 * options.steps * parts),
-        schedule.tile,
-        schedule.plan,
-        generate(schedule, 4 * options.steps, bare=options.store_constant),
-        schedule.epilogue.constants(schedule.tile, 2 * _width(options)),
-        groups,
+    built = build_gemm(
+        name,
+        matmul.Sides(options.m, options.n, 4 * options.steps),
+        schedule,
         _arguments(options, groups),
+        groups,
+        options.stride,
         options.thread128,
+        bare=options.store_constant,
     )
     fregs, hregs = four_rows_registers.declared(options, (built.fregs, built.hregs))
-    share = len(options.multiplied) / options.ncols
+    share = parts * len(options.multiplied) / options.ncols
     return replace(built, fregs=fregs, hregs=hregs, work=built.work * share)
 
 
@@ -232,13 +225,6 @@ def _ranges(options: Published) -> list[slice]:
     return [slice(start, start + size) for start in starts]
 
 
-def _cut(options: Published, arrays: Arrays, part: slice) -> tuple[_Shape, Arrays]:
-    """One part of K as a problem of its own."""
-    a, b = matmul.matrices(options, arrays)
-    shape = _Shape(options.m, options.n, part.stop - part.start)
-    return shape, matmul.images(shape, a[:, part], b[part])
-
-
 def _shaped(options: Published, parts: list[NDArray[Any]]) -> NDArray[Any]:
     """The parts as the store leaves them in C, NaN where it stores nothing."""
     c = np.concatenate(parts)
@@ -254,14 +240,14 @@ def _shaped(options: Published, parts: list[NDArray[Any]]) -> NDArray[Any]:
 
 def _oracle(options: Published, arrays: Arrays) -> Arrays:
     """``A @ B`` over the k that are multiplied, in float64, as the store lays it out, parts in turn."""
-    parts = [matmul.product(*_cut(options, arrays, part))["C"] for part in _ranges(options)]
+    parts = [matmul.product(*matmul.part(options, arrays, part))["C"] for part in _ranges(options)]
     return {"C": _shaped(options, parts)}
 
 
 def _tolerance(options: Published, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """:func:`~pytest_qcom.kernels.matmul.half_bound`, of four partial sums where there are such."""
     chains = 1 if options.direct else 4
-    parts = [matmul.half_bound(*_cut(options, arrays, part), chains)["C"] for part in _ranges(options)]
+    parts = [matmul.half_bound(*matmul.part(options, arrays, part), chains)["C"] for part in _ranges(options)]
     return {"C": _shaped(options, parts)}
 
 
@@ -272,16 +258,13 @@ _FOUR = "ncols=4 direct"
 def _kernel(
     name: str, summary: str, build: Callable[[Published], Build], claim: str, cases: Mapping[str, str]
 ) -> Kernel:
-    return Kernel(
+    return HalfGemm(
         name=name,
         summary=summary,
         options=Published,
         build=build,
-        inputs=matmul.random,
         oracle=_oracle,
         tolerance=_tolerance,
-        patterns=matmul.HALF_PATTERNS,
-        unit="GFLOPS",
         cases=tuple(Case(case, notes.options(f"{_FOUR} {config}")) for case, config in cases.items()),
         claim=claim,
         family="gemm_4xn_fp16" if claim == "as-published" else "",

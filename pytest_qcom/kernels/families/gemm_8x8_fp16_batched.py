@@ -18,11 +18,11 @@ from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.families import gemm_8xn_fp16
-from pytest_qcom.kernels.gemm import check_shape, gemm_launch
-from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case
 from pytest_qcom.kernels.launch import GROUP_Z, Tile, emit_multiply
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Epilogue, Schedule, generate, loop_constants
+from pytest_qcom.kernels.schedule import Epilogue, Schedule
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
 from pytest_qcom.kernels.writer import Writer, constant_name
 
@@ -91,23 +91,14 @@ def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """One product, or all of them in one."""
-
-    m: int
-    n: int
-    k: int
-
-
 def _parts(options: Options) -> int:
     """Products, as far as B is concerned."""
     return options.m // _BLOCK if options.layout in _REPEATED else options.batches
 
 
-def _one(options: Options) -> _Shape:
+def _one(options: Options) -> matmul.Sides:
     """The product of each part."""
-    return _Shape(_BLOCK if options.layout in _REPEATED else options.m, options.n, options.k)
+    return matmul.Sides(_BLOCK if options.layout in _REPEATED else options.m, options.n, options.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,21 +185,9 @@ def build(options: Options) -> Build:
         "repeat-b": (columns, rows, 1),
         "repeat-b-x": (columns, rows, 1),
     }
-    constants = (
-        *schedule.epilogue.constants(tile, 2 * options.n),
-        *loop_constants(options.k, schedule.unroll, schedule.peel),
-        *(((_MASK, -options.m & _WORD),) if options.const_mask else ()),
-    )
-    built = gemm_launch(
-        one,
-        tile,
-        schedule.plan,
-        generate(schedule, options.k),
-        constants,
-        groups[options.layout],
-        arguments=_arguments(options),
-    )
-    return replace(built, work=built.work * _parts(options))
+    built = build_gemm(name, one, schedule, _arguments(options), groups[options.layout])
+    mask = ((_MASK, -options.m & _WORD),) if options.const_mask else ()
+    return replace(built, work=built.work * _parts(options), constants=(*built.constants, *mask))
 
 
 def _check(name: str, options: Options) -> None:
@@ -230,8 +209,8 @@ def _check(name: str, options: Options) -> None:
     ):
         raise KernelError(f"{name}: m {options.m} and k {options.k}; beyond 1023 give powers of 2")
     a, b = _sides(options)
-    check_shape(name, _Shape(a[0], options.n, options.k))
-    check_shape(name, _Shape(1, b[1], max(b[0], 4)))
+    check_shape(name, matmul.Sides(a[0], options.n, options.k))
+    check_shape(name, matmul.Sides(1, b[1], max(b[0], 4)))
 
 
 def _sides(options: Options) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -264,7 +243,7 @@ def _images(options: Options, products: list[tuple[NDArray[Any], NDArray[Any]]])
     (rows, k), (depth, width) = _sides(options)
     a = np.concatenate([a for a, _ in products])
     b = np.concatenate([b for _, b in products], axis=1 if options.layout in _SIDE_BY_SIDE else 0)
-    image = matmul.images(_Shape(rows, 4, k), a, np.zeros((k, 4)))["A"]
+    image = matmul.images(matmul.Sides(rows, 4, k), a, np.zeros((k, 4)))["A"]
     return {"A": image, "B": np.ascontiguousarray(b, np.float16).reshape(depth, width // 4, 4)}
 
 
@@ -320,7 +299,7 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     return {"C": _shaped(options, [matmul.half_bound(one, own)["C"] for own in _products(options, arrays)])}
 
 
-GEMM = Kernel(
+GEMM = HalfGemm(
     name="gemm_8x8_fp16_batched",
     summary="several FP16 products in one launch, 8 rows by 8 columns a fiber; buffer or image",
     options=Options,
@@ -329,7 +308,6 @@ GEMM = Kernel(
     oracle=_oracle,
     tolerance=_tolerance,
     patterns={name: _pattern(name) for name in matmul.HALF_PATTERNS},
-    unit="GFLOPS",
     cases=(
         Case("n256x16", {}),
         Case("z", dict(m=64, n=256, k=36, batches=3)),

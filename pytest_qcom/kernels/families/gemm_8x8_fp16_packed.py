@@ -9,7 +9,7 @@ sample stands in the registers that it fills. A fiber's eight columns are neighb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.choices import NO_DELAY, check_unroll
-from pytest_qcom.kernels.gemm import check_shape, gemm_launch
-from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.rewritten import delay
@@ -30,9 +30,7 @@ from pytest_qcom.kernels.schedule import (
     Phases,
     Schedule,
     Step,
-    generate,
     limit,
-    loop_constants,
 )
 from pytest_qcom.kernels.stores import POINTER, RowMajor
 from pytest_qcom.kernels.writer import Writer
@@ -229,16 +227,9 @@ def launch(name: str, options: Options, schedule: Schedule, thread128: bool = Tr
     Raises:
         KernelError: the output is not made of whole workgroup tiles.
     """
-    tile = schedule.tile
-    steps = 4 * (options.k // step_of(options))  # as generate counts
-    constants = (
-        *schedule.epilogue.constants(tile, 2 * options.n),
-        *loop_constants(steps, schedule.unroll),
-    )
-    groups = tile.groups(name, options.m, options.n)
-    program = generate(schedule, steps)
-    arguments = _arguments(options)
-    return gemm_launch(options, tile, schedule.plan, program, constants, groups, arguments, thread128)
+    steps = matmul.Sides(options.m, options.n, 4 * (options.k // step_of(options)))  # k as generate counts
+    built = build_gemm(name, steps, schedule, _arguments(options), thread128=thread128)
+    return replace(built, work=2e-9 * options.m * options.n * options.k)
 
 
 def step_of(options: Options) -> int:
@@ -349,7 +340,7 @@ def _pattern(name: str) -> Callable[[Any], Arrays]:
     return lambda options: _pack(options, matmul.HALF_PATTERNS[name](options))
 
 
-GEMM = Kernel(
+GEMM = HalfGemm(
     name="gemm_8x8_fp16_packed",
     summary="FP16 GEMM, 8 rows by 8 columns a fiber, from texels of eight halves",
     options=Options,
@@ -358,7 +349,6 @@ GEMM = Kernel(
     oracle=_oracle,
     tolerance=_tolerance,
     patterns={name: _pattern(name) for name in matmul.HALF_PATTERNS},
-    unit="GFLOPS",
     cases=(
         Case("n1024", {}),
         Case("square", dict(m=64, n=512, k=64)),

@@ -15,8 +15,8 @@ from typing import Any
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.choices import check_delays, check_range
 from pytest_qcom.kernels.families import gemm_8x8_fp16_packed as packed
-from pytest_qcom.kernels.gemm import check_shape
-from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.gemm import HalfGemm, check_shape
+from pytest_qcom.kernels.kernel import Build, Case
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Schedule
@@ -106,7 +106,7 @@ def _plan(options: Published) -> RegisterPlan:
     return plan.place("offsets", "r6.z", 2, over=held)
 
 
-PUBLISHED = Kernel(
+PUBLISHED = HalfGemm(
     name=NAME,
     summary="FP16 GEMM, 8 rows by 8 columns a fiber, from texels of eight halves, in published registers",
     options=Published,
@@ -115,7 +115,6 @@ PUBLISHED = Kernel(
     oracle=packed.GEMM.oracle,
     tolerance=packed.GEMM.tolerance,
     patterns=packed.GEMM.patterns,
-    unit="GFLOPS",
     cases=(
         Case("packed8", dict(coord_delay=2)),
         Case("packed-b8", dict(packed="b")),

@@ -18,11 +18,11 @@ from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.families import gemm_8xn_fp16
-from pytest_qcom.kernels.gemm import check_shape, gemm_launch
-from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case
 from pytest_qcom.kernels.launch import LANES
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Load, Schedule, Step, generate, limit, loop_constants
+from pytest_qcom.kernels.schedule import Load, Schedule, Step, limit
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
 from pytest_qcom.kernels.writer import Writer
 
@@ -108,14 +108,7 @@ def build(options: Options) -> Build:
         coordinates=Planar(),
         epilogue=ImageStore() if options.image_store else RowMajor(),
     )
-    groups = schedule.tile.groups(NAME, options.m, options.n)
-    constants = (
-        *schedule.epilogue.constants(schedule.tile, 2 * options.n),
-        *loop_constants(options.k, schedule.unroll, schedule.peel),
-    )
-    program = generate(schedule, options.k)
-    arguments = _arguments(options)
-    return gemm_launch(options, schedule.tile, schedule.plan, program, constants, groups, arguments)
+    return build_gemm(NAME, options, schedule, _arguments(options))
 
 
 def _plan(ours: RegisterPlan, image: bool) -> RegisterPlan:
@@ -175,7 +168,7 @@ def _pattern(name: str) -> Callable[[Any], Arrays]:
     return lambda options: _split(matmul.HALF_PATTERNS[name](options))
 
 
-GEMM = Kernel(
+GEMM = HalfGemm(
     name=NAME,
     summary="FP16 GEMM, 8 rows by 8 columns a fiber, B in four textures",
     options=Options,
@@ -184,7 +177,6 @@ GEMM = Kernel(
     oracle=_oracle,
     tolerance=_tolerance,
     patterns={name: _pattern(name) for name in matmul.HALF_PATTERNS},
-    unit="GFLOPS",
     cases=(
         Case("n1024", {}),
         Case("square", dict(m=64, n=512, k=64)),

@@ -16,11 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.fresh import Fresh, Unfolded
-from pytest_qcom.kernels.gemm import build_gemm, check_shape
+from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
@@ -228,16 +227,11 @@ _FRESH: tuple[tuple[str, dict[str, object]], ...] = (
 
 
 def _kernel(cols: int, build: Callable[[Options], Build]) -> Kernel:
-    return Kernel(
+    return HalfGemm(
         name=f"gemm_8x{4 * cols}_fp16",
         summary=f"FP16 GEMM, 8 rows by {4 * cols} columns a fiber, right on random matrices",
         options=Options,
         build=build,
-        inputs=matmul.random,
-        oracle=matmul.product,
-        tolerance=matmul.half_bound,
-        patterns=matmul.HALF_PATTERNS,
-        unit="GFLOPS",
         cases=tuple(Case(name, options) for name, options in (*_CASES, *(_FRESH if cols < 4 else ()))),
     )
 

@@ -10,7 +10,7 @@ first column are ours. What all this does on all-ones inputs the notes call corr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from pytest_qcom.kernels.eight_rows import (
     Published8x16,
     read,
 )
-from pytest_qcom.kernels.gemm import gemm_launch
+from pytest_qcom.kernels.gemm import HalfGemm, build_gemm
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.published_stores import by_fiber
@@ -39,8 +39,6 @@ from pytest_qcom.kernels.schedule import (
     Phases,
     Schedule,
     Step,
-    generate,
-    loop_constants,
 )
 from pytest_qcom.kernels.split_a import declared, split
 from pytest_qcom.kernels.stores import POINTER
@@ -100,29 +98,15 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
             f"{name}: {options.steps} K steps do not divide by {schedule.unroll}{behind}; the published "
             "kernels have no remainder"
         )
-    groups = schedule.tile.groups(name, options.m, options.n)
-    constants = (
-        *schedule.epilogue.constants(schedule.tile, row_bytes=2 * (options.stride or options.n)),
-        *loop_constants(4 * options.steps, schedule.unroll, schedule.peel),
-    )
-    built = gemm_launch(
-        _Shape(options.m, options.n, 4 * options.steps),
-        schedule.tile,
-        schedule.plan,
-        generate(schedule, 4 * options.steps),
-        constants,
-        groups,
-        _arguments(options, groups),
-        options.thread128,
+    built = build_gemm(
+        name,
+        matmul.Sides(options.m, options.n, 4 * options.steps),
+        schedule,
+        _arguments(options, schedule.tile.groups(name, options.m, options.n)),
+        stride=options.stride,
+        thread128=options.thread128,
     )
     return replace(built, fregs=options.fregs_override or fregs, hregs=options.hregs_override or hregs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    m: int
-    n: int
-    k: int
 
 
 def _nothing(products: int, step: Step) -> bool:
@@ -178,12 +162,9 @@ _FORMS: Mapping[int, Mapping[str, Callable[[str, Published], Form]]] = {
 """What each number of vec4 columns has; with 4 of them a preload needs more than 48 half vec4."""
 
 
-def _cut(options: Published, arrays: Arrays) -> tuple[_Shape, Arrays]:
+def _cut(options: Published, arrays: Arrays) -> tuple[matmul.Sides, Arrays]:
     """The k that are multiplied as a problem of its own."""
-    a, b = matmul.matrices(options, arrays)
-    part = slice(4 * options.k_start, 4 * (options.k_start + options.steps))
-    shape = _Shape(options.m, options.n, part.stop - part.start)
-    return shape, matmul.images(shape, a[:, part], b[part])
+    return matmul.part(options, arrays, slice(4 * options.k_start, 4 * (options.k_start + options.steps)))
 
 
 def _shaped(options: Published, c: NDArray[Any]) -> NDArray[Any]:
@@ -217,16 +198,13 @@ def _kernel(
     waited: bool = False,
 ) -> Kernel:
     tile, end = f"8x{4 * ncols}", "in the published orders, with every wait" if waited else "as published"
-    return Kernel(
+    return HalfGemm(
         name=f"gemm_{tile}_fp16_{'waited' if waited else 'published'}",
         summary=f"FP16 GEMM of 8 rows by {4 * ncols} columns a fiber, {end}",
         options=options,
         build=build,
-        inputs=matmul.random,
         oracle=_oracle,
         tolerance=_tolerance,
-        patterns=matmul.HALF_PATTERNS,
-        unit="GFLOPS",
         cases=cases,
         claim="correct" if waited else "as-published",
         family="" if waited else f"gemm_{tile}_fp16",

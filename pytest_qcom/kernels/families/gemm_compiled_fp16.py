@@ -6,7 +6,6 @@ and adds up halves. Mesa compiles it here; the table of its cases says what it m
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul, uops
-from pytest_qcom.kernels.gemm import check_shape
-from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.gemm import HalfGemm, check_shape
+from pytest_qcom.kernels.kernel import Arrays, Build, Case
 from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.uops import Array
 
@@ -43,7 +42,6 @@ class Options:
     threads: int = 128
 
 
-@functools.cache
 def build(options: Options) -> Build:
     """The kernel as Mesa compiles it.
 
@@ -112,7 +110,7 @@ def _bare(options: Options, arrays: Arrays) -> Arrays:
 
 
 def _random(options: Options, rng: np.random.Generator) -> Arrays:
-    return uops.shaped(build(options), dict(_bare(options, matmul.random(options, rng))))
+    return uops.shaped(GEMM.build(options), dict(_bare(options, matmul.random(options, rng))))
 
 
 def _plain(options: Options, arrays: Arrays) -> Arrays:
@@ -133,11 +131,11 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:
     return lambda options: uops.shaped(
-        build(options), dict(_bare(options, matmul.HALF_PATTERNS[name](options)))
+        GEMM.build(options), dict(_bare(options, matmul.HALF_PATTERNS[name](options)))
     )
 
 
-GEMM = Kernel(
+GEMM = HalfGemm(
     name=NAME,
     summary="FP16 GEMM of several tile shapes, left to the compiler; UOps",
     options=Options,
@@ -146,7 +144,6 @@ GEMM = Kernel(
     oracle=_oracle,
     tolerance=_tolerance,
     patterns={name: _pattern(name) for name in matmul.HALF_PATTERNS},
-    unit="GFLOPS",
     cases=(
         Case("8x4", dict(ncols=1)),
         Case("8x8", {}),

@@ -79,7 +79,6 @@ class GlobalOptions:
         )
 
 
-@functools.cache
 def build(options: Options) -> Build:
     """The kernel as Mesa compiles it.
 
@@ -89,7 +88,6 @@ def build(options: Options) -> Build:
     return _build(NAME, options)
 
 
-@functools.cache
 def build_global(options: GlobalOptions) -> Build:
     """The kernel as Mesa compiles it.
 
@@ -235,7 +233,7 @@ def _flushed(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def _inputs(options: Options, arrays: Arrays) -> Arrays:
-    return uops.shaped(build(options), dict(flat.matrices(options, arrays)))
+    return uops.shaped(GEMM.build(options), dict(flat.matrices(options, arrays)))
 
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:

@@ -5,7 +5,6 @@ Written in UOps. All matrices are buffers, row by row; a fiber computes 8 rows b
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +38,6 @@ class Options:
     unroll: int = 1
 
 
-@functools.cache
 def build(options: Options) -> Build:
     """The kernel as Mesa compiles it.
 

@@ -5,7 +5,6 @@ Which half of a word is the even one, and whether words pass a sampler unchanged
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,6 @@ class Options:
     groups: int = 1
 
 
-@functools.cache
 def build(options: Options) -> Build:
     """The kernel as Mesa compiles it.
 
@@ -63,7 +61,7 @@ def _program(options: Options, arrays: tuple[Array, ...]) -> Any:
 
 def _words(halves: np.ndarray[Any, Any], options: Options) -> Arrays:
     words = np.ascontiguousarray(halves, np.float16).view(np.float32)
-    return uops.shaped(build(options), {"X": words})
+    return uops.shaped(ALIAS.build(options), {"X": words})
 
 
 def _random(options: Options, rng: np.random.Generator) -> Arrays:
