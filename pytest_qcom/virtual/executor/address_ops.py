@@ -7,11 +7,12 @@ count. Addresses of a wave mostly share their high half, so that 32 bits tell ho
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
+from pytest_qcom.virtual.executor import lanes
 from pytest_qcom.virtual.executor.irgen import I1, I16, I32, I64, PTR, VOID, Function, i32, i64
 from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Status, field
 
@@ -57,11 +58,8 @@ def _record(module: Any) -> None:
     f.finish()
 
 
-def _search(module: Any) -> None:
-    """search(w, pc, address, bytes): whether it is mapped; the instruction has that range from now on."""
-    f = Function(module, "search", I1, [PTR, I32, I64, I64], private=True)
-    w, pc, address, size = f.args
-    job = f.load(PTR, w, Header.JOB, 8)
+def ranges_below(f: Function, job: Any, address: Any) -> tuple[Any, Any]:
+    """The table of mapped ranges, and how many of them start at or below an address."""
     table = f.load(PTR, job, field(Job, "ranges"), 8)
     low, high = f.local(I64, i64(0)), f.local(I64, f.load(I64, job, field(Job, "range_count"), 8))
     head, body, tail = (f.function.append_basic_block(n) for n in ("head", "step", "tail"))
@@ -77,9 +75,17 @@ def _search(module: Any) -> None:
     f.b.store(f.b.select(right, hi, middle), high)
     f.b.branch(head)
     f.b.position_at_end(tail)
-    with f.when(f.b.icmp_signed("==", f.get(low, I64), i64(0))):
+    return table, f.get(low, I64)
+
+
+def _search(module: Any) -> None:
+    """search(w, pc, address, bytes): whether it is mapped; the instruction has that range from now on."""
+    f = Function(module, "search", I1, [PTR, I32, I64, I64], private=True)
+    w, pc, address, size = f.args
+    table, count = ranges_below(f, f.load(PTR, w, Header.JOB, 8), address)
+    with f.when(f.b.icmp_signed("==", count, i64(0))):
         f.b.ret(ir.Constant(I1, 0))
-    entry = f.b.mul(f.b.sub(f.get(low, I64), i64(1)), i64(16))
+    entry = f.b.mul(f.b.sub(count, i64(1)), i64(16))
     start, end = f.load(I64, table, entry, 8), f.load(I64, table, f.b.add(entry, i64(8)), 8)
     inside = f.b.and_(
         f.b.icmp_unsigned("<", address, end), f.b.icmp_unsigned("<=", size, f.b.sub(end, address))
@@ -102,7 +108,7 @@ def _check_lanes(module: Any, wave: int) -> None:
     """check_lanes(w, addresses, mode, bytes, pc): lane by lane; records the first that is not mapped."""
     f = Function(module, "check_lanes", I32, [PTR, PTR, I32, I64, I32], private=True)
     w, out, mode, size, pc = f.args
-    with _active_lanes(f, w) as lane:
+    with lanes.active(f, w) as lane:
         address = lane_address(f, out, mode, size, lane)
         mapped = f.call("search", I1, [w, pc, address, size])
         with f.when(f.b.not_(mapped)):
@@ -125,11 +131,6 @@ def lane_address(f: Function, out: Any, mode: Any, step: Any, lane: Any) -> Any:
     uniform, line = (b.icmp_signed("==", mode, i32(way)) for way in (UNIFORM, CONTIGUOUS))
     at = b.select(b.or_(uniform, line), i64(0), b.mul(lane, i64(8)))
     return b.add(f.load(I64, out, at, 8), b.select(line, b.mul(lane, step), i64(0)))
-
-
-def chunks(f: Function, w: Any) -> Any:
-    """Chunks of the wave that contain live lanes."""
-    return f.b.zext(f.load(I32, w, Header.CHUNKS, 4), I64)
 
 
 class _Sweep:
@@ -170,7 +171,7 @@ class _Sweep:
 
     def groups(self) -> contextlib.AbstractContextManager[Any]:
         """A loop over the numbers of the groups with live lanes."""
-        return self.f.loop(self.f.b.mul(chunks(self.f, self.w), i64(CHUNK // GROUP)))
+        return self.f.loop(self.f.b.mul(lanes.count(self.f, self.w), i64(CHUNK // GROUP)))
 
     def mask(self, index: Any) -> Any:
         """The active lanes of a group."""
@@ -231,15 +232,6 @@ def _first_active(f: Function, w: Any, wave: int) -> Any:
     return f.b.and_(lane, i64(wave - 1))
 
 
-@contextlib.contextmanager
-def _active_lanes(f: Function, w: Any) -> Iterator[Any]:
-    """Repeats its body for the number of each active lane, ascending."""
-    with f.loop(chunks(f, w)) as chunk:
-        mask = f.load(I32, w, f.b.add(f.b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
-        with f.lanes(mask) as bit:
-            yield f.b.add(bit, f.b.mul(chunk, i64(CHUNK)))
-
-
 def _global_addresses(module: Any, wave: int) -> None:
     """addresses_global(w, low row, offset, bytes, pc, out): mode, or -1 after a fault.
 
@@ -298,7 +290,7 @@ def _far_addresses(module: Any, wave: int) -> None:
     first = address(_first_active(f, w, wave))
     with f.loop(wave) as lane:
         f.store(first, out, b.mul(lane, i64(8)), 8)
-    with _active_lanes(f, w) as lane:
+    with lanes.active(f, w) as lane:
         f.store(address(lane), out, b.mul(lane, i64(8)), 8)
     status = f.call("check_lanes", I32, [w, out, i32(GATHER), size, pc])
     b.ret(b.select(b.icmp_signed("!=", status, i32(0)), i32(-1), i32(GATHER)))
@@ -366,7 +358,7 @@ def _record_offset(
 ) -> None:
     """Records the first active lane whose address is not below ``limit``."""
     done = f.local(I1, ir.Constant(I1, 0))
-    with _active_lanes(f, w) as lane:
+    with lanes.active(f, w) as lane:
         address = f.b.add(f.b.zext(f.load(I32, row, f.b.mul(lane, i64(4)), 4), I64), offset)
         over = f.b.or_(
             f.b.icmp_unsigned("<", limit, size), f.b.icmp_unsigned(">", address, f.b.sub(limit, size))

@@ -14,8 +14,6 @@ from pytest_qcom.virtual.executor.emission import Emission
 from pytest_qcom.virtual.executor.layout import CHUNK, Header, shared_offset
 from pytest_qcom.virtual.executor.llvm_builder import Value, vector
 
-_FILE = 192  # scalars of a register file
-
 
 class Arithmetic(Emission):
     """Categories 1 to 4, and lane numbers."""
@@ -93,7 +91,7 @@ class Arithmetic(Emission):
             return
         file = self.layout.half_row(0) if half else self.layout.full_row(0)
         arguments = [("ptr", self._at(at)) for at in (offset, file, Header.ADDRESS)]
-        numbers = [("i32", str(n)) for n in (operand.value + element, _FILE, index)]
+        numbers = [("i32", str(n)) for n in (operand.value + element, FIRST_SHARED, index)]
         self._checked(f"{way}_{16 if half else 32}", *arguments, *numbers)
 
     def _active_mask(self, index: int, instr: Instr) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from pytest_qcom.virtual.executor import lanes
 from pytest_qcom.virtual.executor.address_ops import lane_address
 from pytest_qcom.virtual.executor.irgen import I32, I64, PTR, Function, i32, i64
-from pytest_qcom.virtual.executor.lane_ops import each
 from pytest_qcom.virtual.executor.layout import Fault, Header, Status
 
 ATOMICS = ("add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "umin", "umax", "and", "or", "xor")
@@ -99,6 +99,7 @@ def _atomic(module: Any, wave: int, space: str, bits: int) -> None:
         arguments = [address, operation, words.get(data, lane), words.get(compare, lane)]
         words.put(f.call(f"change_{bits}", ir.IntType(bits), arguments), dst, lane)
 
-    each(f, w, wave, change)
+    with lanes.active(f, w) as lane:
+        change(lane)
     b.ret(i32(0))
     f.finish()

@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from pytest_qcom.virtual.dispatch import Format
+from pytest_qcom.virtual.executor import lanes
 from pytest_qcom.virtual.executor.irgen import (
     FLOAT,
     HALF,
@@ -92,9 +93,7 @@ def _read(module: Any, wave: int, name: str, table: str, kind: str) -> None:
     all_components = b.icmp_signed("==", a.components, i32(15))
     quick = b.and_(plain, all_components)
     before = _Before(f)
-    with f.loop(wave // CHUNK) as chunk:
-        mask = f.load(I32, a.w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
-        first = b.mul(chunk, i64(CHUNK))
+    with lanes.chunks(f, a.w) as (mask, first):
         done = f.local(I1, ir.Constant(I1, 0))
         with f.when(b.and_(quick, b.icmp_signed("==", mask, i32(-1)))):
             _quick_read(a, first, done, before)
@@ -254,21 +253,17 @@ def _write(module: Any, wave: int, kind: str) -> None:
     """stib_*(w, data row, x row, y row, slot, components, pc); components beyond the given ones are zero."""
     a = _Access(module, wave, f"stib_{kind}", "image", kind)
     f, b = a.f, a.f.b
-    with f.loop(wave // CHUNK) as chunk:
-        mask = f.load(I32, a.w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
-        first = b.mul(chunk, i64(CHUNK))
-        with f.lanes(mask) as bit:
-            lane = b.add(bit, first)
-            x, y = a.coordinates(lane)
-            a.check(lane, x, y)
-            texel: Any = ZERO
-            for component in range(4):
-                slot = f.local(I32, i32(0))
-                with f.when(b.icmp_signed(">", a.components, i32(component))):
-                    raw = f.load(ir.IntType(8 * a.step), a.cell(component, lane), 0, a.step)
-                    b.store(widened(f, a.kind, raw), slot)
-                texel = b.insert_element(texel, f.get(slot, I32), i32(component))
-            f.call("store_texel", VOID, [a.record, x, y, i32(0), texel])
+    with lanes.active(f, a.w) as lane:
+        x, y = a.coordinates(lane)
+        a.check(lane, x, y)
+        texel: Any = ZERO
+        for component in range(4):
+            slot = f.local(I32, i32(0))
+            with f.when(b.icmp_signed(">", a.components, i32(component))):
+                raw = f.load(ir.IntType(8 * a.step), a.cell(component, lane), 0, a.step)
+                b.store(widened(f, a.kind, raw), slot)
+            texel = b.insert_element(texel, f.get(slot, I32), i32(component))
+        f.call("store_texel", VOID, [a.record, x, y, i32(0), texel])
     b.ret(i32(0))
     f.finish()
 

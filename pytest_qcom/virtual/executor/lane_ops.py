@@ -6,8 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from pytest_qcom.virtual.executor import lanes
 from pytest_qcom.virtual.executor.irgen import I1, I16, I32, I64, PTR, VOID, Function, i32, i64
-from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Status, field
+from pytest_qcom.virtual.executor.layout import Fault, Header, Job, Status, field
 
 SHUFFLES = ("xor", "up", "down", "rup", "rdown", "quad_brcst", "quad_horiz", "quad_vert", "quad_diag")
 """Modes of a shuffle, by the number that the runtime knows them by."""
@@ -20,14 +21,6 @@ def emit(module: Any, wave: int) -> None:
         _relative(module, wave, bits, store=False)
         _relative(module, wave, bits, store=True)
         _constant(module, wave, bits)
-
-
-def each(f: Function, w: Any, wave: int, body: Any) -> None:
-    """Runs ``body(lane)`` for the active lanes, ascending."""
-    with f.loop(wave // CHUNK) as chunk:
-        mask = f.load(I32, w, f.b.add(f.b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
-        with f.lanes(mask) as bit:
-            body(f.b.add(bit, f.b.mul(chunk, i64(CHUNK))))
 
 
 def _shuffle(module: Any, wave: int, bits: int) -> None:
@@ -64,7 +57,8 @@ def _shuffle(module: Any, wave: int, bits: int) -> None:
         moved = f.load(element, copy, b.mul(source, i64(bits // 8)), bits // 8)
         f.store(moved, dst, b.mul(lane, i64(bits // 8)), bits // 8)
 
-    each(f, w, wave, move)
+    with lanes.active(f, w) as lane:
+        move(lane)
     b.ret_void()
     f.finish()
 
@@ -93,7 +87,8 @@ def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
         else:
             f.store(f.load(element, file, at, step), row, here, step)
 
-    each(f, w, wave, move)
+    with lanes.active(f, w) as lane:
+        move(lane)
     b.ret(i32(0))
     f.finish()
 
@@ -117,6 +112,7 @@ def _constant(module: Any, wave: int, bits: int) -> None:
         value = f.load(element, file, b.mul(number, i64(step)), step)
         f.store(value, row, b.mul(lane, i64(step)), step)
 
-    each(f, w, wave, move)
+    with lanes.active(f, w) as lane:
+        move(lane)
     b.ret(i32(0))
     f.finish()

@@ -7,12 +7,12 @@ A store of several lanes to one address leaves the value of the highest lane.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from llvmlite import ir
 
+from pytest_qcom.virtual.executor import lanes
 from pytest_qcom.virtual.executor.address_ops import (
     CONTIGUOUS,
     GATHER,
@@ -22,7 +22,6 @@ from pytest_qcom.virtual.executor.address_ops import (
     RUN,
     RUNS,
     UNIFORM,
-    chunks,
     lane_address,
 )
 from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, VOID, Function, i32, i64
@@ -80,11 +79,11 @@ def _prefetch(module: Any) -> None:
     together = b.icmp_signed("!=", mode, i32(GATHER))
     with f.when(b.and_(b.and_(to_others, plausible), together)):
         uniform, periodic, runs = (b.icmp_signed("==", mode, i32(way)) for way in (UNIFORM, PERIODIC, RUNS))
-        lanes = b.select(uniform, i64(1), b.mul(chunks(f, w), i64(CHUNK)))
-        lanes = b.select(periodic, i64(PERIOD), lanes)
+        number = b.select(uniform, i64(1), b.mul(lanes.count(f, w), i64(CHUNK)))
+        number = b.select(periodic, i64(PERIOD), number)
         line = b.udiv(i64(_LINE), size)  # neighbours are mostly in one
         line = b.select(periodic, i64(1), b.select(runs, b.mul(line, i64(RUN)), line))
-        with f.loop(lanes, step=line) as lane:
+        with f.loop(number, step=line) as lane:
             address = b.add(lane_address(f, out, mode, size, lane), step)
             f.call("llvm.prefetch.p0", VOID, [b.inttoptr(address, PTR), i32(0), i32(3), i32(1)])
     b.ret_void()
@@ -103,15 +102,6 @@ class _Transfer:
         self.count = f.b.zext(count, I64)
         self.step = f.b.mul(self.count, i64(memory // 8))
         self.row_bytes = wave * register // 8
-
-    @contextlib.contextmanager
-    def chunks(self) -> Iterator[tuple[Any, Any]]:
-        """Repeats its body for each chunk with active lanes: their mask, and its first lane."""
-        f = self.f
-        with f.loop(chunks(f, self.w)) as chunk:
-            mask = f.load(I32, self.w, f.b.add(f.b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
-            with f.when(f.b.icmp_signed("!=", mask, i32(0))):
-                yield mask, f.b.mul(chunk, i64(CHUNK))
 
     def lies(self, way: int) -> Any:
         """Whether addresses lie in a way."""
@@ -141,7 +131,7 @@ def _load(module: Any, wave: int, memory: int, register: int) -> None:
     """load_{memory}_{register}."""
     t = _Transfer(module, wave, "load", memory, register)
     f, b = t.f, t.f.b
-    with t.chunks() as (mask, first):
+    with lanes.chunks(f, t.w) as (mask, first):
         rest = f.local(I32, mask)
         with f.when(t.lies(UNIFORM)):
             with f.loop(t.count) as component:
@@ -288,7 +278,7 @@ def _store(module: Any, wave: int, memory: int, register: int) -> None:
             whole = wide if whole is None else _merge(b, whole, wide, component, count)
         return whole
 
-    with t.chunks() as (mask, first):
+    with lanes.chunks(f, t.w) as (mask, first):
         rest = f.local(I32, mask)
         for count in (1, 2, 4):
             with f.when(b.and_(t.in_line(mask), t.counts(count))):

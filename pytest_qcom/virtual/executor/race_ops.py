@@ -7,11 +7,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.virtual.executor.address_ops import lane_address
+from pytest_qcom.virtual.executor import lanes
+from pytest_qcom.virtual.executor.address_ops import lane_address, ranges_below
 from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, VOID, Function, i32, i64
-from pytest_qcom.virtual.executor.lane_ops import each
 from pytest_qcom.virtual.executor.layout import (
-    CHUNK,
     Header,
     Job,
     Status,
@@ -60,21 +59,8 @@ def _shadow(module: Any) -> None:
     f = Function(module, "shadow", PTR, [PTR, I64], private=True)
     job, address = f.args
     b = f.b
-    table = f.load(PTR, job, field(Job, "ranges"), 8)
-    low, high = f.local(I64, i64(0)), f.local(I64, f.load(I64, job, field(Job, "range_count"), 8))
-    head, body, tail = (f.function.append_basic_block(n) for n in ("head", "step", "tail"))
-    b.branch(head)
-    b.position_at_end(head)
-    lo, hi = f.get(low, I64), f.get(high, I64)
-    b.cbranch(b.icmp_signed("<", lo, hi), body, tail)
-    b.position_at_end(body)
-    middle = b.lshr(b.add(lo, hi), i64(1))
-    right = b.icmp_unsigned("<=", f.load(I64, table, b.mul(middle, i64(16)), 8), address)
-    b.store(b.select(right, b.add(middle, i64(1)), lo), low)
-    b.store(b.select(right, hi, middle), high)
-    b.branch(head)
-    b.position_at_end(tail)
-    index = b.sub(f.get(low, I64), i64(1))
+    table, count = ranges_below(f, job, address)
+    index = b.sub(count, i64(1))
     start = f.load(I64, table, b.mul(index, i64(16)), 8)
     shadows = f.load(PTR, job, field(Job, "shadows"), 8)
     base = f.load(PTR, shadows, b.mul(index, i64(8)), 8)
@@ -137,11 +123,8 @@ def _watch_global(module: Any, wave: int) -> None:
     mode = f.call("addresses_global", I32, [w, row, offset, size, pc, out])
     with f.when(b.icmp_signed("<", mode, i32(0))):
         b.ret(i32(Status.FAULT))
-    with f.loop(wave // CHUNK) as chunk:
-        mask = f.load(I32, w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
-        with f.lanes(mask) as bit:
-            lane = b.add(bit, b.mul(chunk, i64(CHUNK)))
-            f.call("note", VOID, [w, lane_address(f, out, mode, size, lane), size, kind, pc])
+    with lanes.active(f, w) as lane:
+        f.call("note", VOID, [w, lane_address(f, out, mode, size, lane), size, kind, pc])
     b.ret(i32(0))
     f.finish()
 
@@ -164,16 +147,14 @@ def _watch_image(module: Any, wave: int, table: str) -> None:
     with f.when(b.icmp_signed("==", get("mapped"), i32(0))):
         b.ret(i32(0))
     size = get("texel", I64)
-    with f.loop(wave // CHUNK) as chunk:
-        mask = f.load(I32, w, b.add(b.mul(chunk, i64(4)), i64(Header.ACTIVE)), 4)
-        with f.lanes(mask) as bit:
-            at = b.mul(b.add(bit, b.mul(chunk, i64(CHUNK))), i64(4))
-            x, y = f.load(I32, xs, at, 4), f.load(I32, ys, at, 4)
-            inside = b.and_(b.icmp_unsigned("<", x, get("width")), b.icmp_unsigned("<", y, get("height")))
-            with f.when(inside):
-                row = b.add(get("address", I64), b.mul(b.zext(y, I64), get("pitch", I64)))
-                place = b.add(row, b.mul(b.zext(x, I64), size))
-                f.call("note", VOID, [w, place, size, kind, pc])
+    with lanes.active(f, w) as lane:
+        at = b.mul(lane, i64(4))
+        x, y = f.load(I32, xs, at, 4), f.load(I32, ys, at, 4)
+        inside = b.and_(b.icmp_unsigned("<", x, get("width")), b.icmp_unsigned("<", y, get("height")))
+        with f.when(inside):
+            row = b.add(get("address", I64), b.mul(b.zext(y, I64), get("pitch", I64)))
+            place = b.add(row, b.mul(b.zext(x, I64), size))
+            f.call("note", VOID, [w, place, size, kind, pc])
     b.ret(i32(0))
     f.finish()
 
@@ -196,7 +177,8 @@ def _each_record(f: Function, wave: int, w: Any, slots: Any, table: Any, pc: Any
             f.b.ret(i32(0))
         body(number, record)
 
-    each(f, w, wave, lane)
+    with lanes.active(f, w) as number:
+        lane(number)
     f.b.ret(i32(0))
     f.finish()
 

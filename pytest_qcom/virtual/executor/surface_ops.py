@@ -14,10 +14,10 @@ from typing import Any
 
 from llvmlite import ir
 
+from pytest_qcom.virtual.executor import lanes
 from pytest_qcom.virtual.executor.atomic_ops import Words
 from pytest_qcom.virtual.executor.image_ops import KINDS, narrowed, widened
 from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, VOID, Function, i32, i64
-from pytest_qcom.virtual.executor.lane_ops import each
 from pytest_qcom.virtual.executor.layout import (
     Fault,
     Header,
@@ -126,7 +126,8 @@ class Lanes:
                 f.b.ret(i32(Status.FAULT))
             body(number, record, [f.load(I32, row, at, 4) for row in self.rows])
 
-        each(f, self.w, self.wave, lane)
+        with lanes.active(f, self.w) as number:
+            lane(number)
         f.b.ret(i32(0))
         f.finish()
 

@@ -32,8 +32,6 @@ from pytest_qcom.virtual.executor.layout import Fault, Header, Layout, Status
 from pytest_qcom.virtual.executor.surfaces import Surfaces
 from pytest_qcom.virtual.executor.target import Host
 
-_FILE = 192  # scalars of a register file
-
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -57,13 +55,13 @@ def registers(instrs: tuple[Instr, ...], merged: bool) -> tuple[int, int]:
     for instr in instrs:
         operands = (*instr.srcs, *((instr.dst,) if instr.dst else ()))
         if any(operand.kind is Kind.REL_GPR for operand in operands):
-            return _FILE, 0 if merged else _FILE
+            return FIRST_SHARED, 0 if merged else FIRST_SHARED
         for number in (*dataflow.reads(instr, merged), *dataflow.writes(instr, merged)):
             if number >= HALF:
                 half = max(half, number - HALF + 1)
             elif number < FIRST_SHARED:
                 full = max(full, number + 1)
-    return min(_FILE, (full + 7) // 4 * 4), 0 if merged else min(_FILE, (half + 7) // 4 * 4)
+    return min(FIRST_SHARED, (full + 7) // 4 * 4), 0 if merged else min(FIRST_SHARED, (half + 7) // 4 * 4)
 
 
 def translate(
