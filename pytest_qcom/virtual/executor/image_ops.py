@@ -27,6 +27,7 @@ from pytest_qcom.virtual.executor.irgen import (
 )
 from pytest_qcom.virtual.executor.layout import CHUNK, Fault, Header, Job, Status, TextureRecord, field
 from pytest_qcom.virtual.executor.texel_ops import QUAD, ZERO, inside
+from pytest_qcom.virtual.executor.vectors import planes
 
 KINDS = {"f32": (FLOAT, 32), "f16": (HALF, 16), "i16": (I16, 16), "u16": (I16, 16)}
 """Register types of texels by name: ``f32`` stands for every 32-bit type, and in reads ``i16`` for both
@@ -217,27 +218,9 @@ def _fetch(a: _Access, first: Any, pointer: Any, layout: Any, same: Any) -> None
             for component in range(4):
                 _put(a, component, first, f.broadcast(b.extract_element(texel, i32(component)), CHUNK))
         with consecutive:
-            for component, lanes in enumerate(_planes(f, pointer, layout)):
-                _put(a, component, first, _flushed(f, lanes) if flush else lanes)
-
-
-def _planes(f: Function, pointer: Any, layout: Any) -> list[Any]:
-    """Consecutive texels by component. Halves are parted in two steps: pairs of them move as 32 bits."""
-
-    def part(packed: Any, count: int, index: int) -> Any:
-        size = packed.type.count // count
-        picks = ir.Constant(ir.VectorType(I32, size), list(range(index, packed.type.count, count)))
-        return f.b.shuffle_vector(packed, ir.Constant(packed.type, ir.Undefined), picks)
-
-    if layout is I32:
-        packed = f.load(ir.VectorType(I32, 4 * CHUNK), pointer)
-        return [part(packed, 4, component) for component in range(4)]
-    pairs = f.load(ir.VectorType(I32, 2 * CHUNK), pointer)
-    planes = []
-    for index in range(2):
-        halves = f.b.bitcast(part(pairs, 2, index), ir.VectorType(I16, 2 * CHUNK))
-        planes += [part(halves, 2, component) for component in range(2)]
-    return planes
+            texels = f.load(ir.VectorType(layout, 4 * CHUNK), pointer)
+            for component, plane in enumerate(planes(b, texels, 4)):
+                _put(a, component, first, _flushed(f, plane) if flush else plane)
 
 
 def _put(a: _Access, component: int, first: Any, bits: Any) -> None:

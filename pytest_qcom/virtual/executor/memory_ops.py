@@ -26,6 +26,7 @@ from pytest_qcom.virtual.executor.address_ops import (
 )
 from pytest_qcom.virtual.executor.irgen import I1, I32, I64, PTR, VOID, Function, i32, i64
 from pytest_qcom.virtual.executor.layout import CHUNK, Header, Status
+from pytest_qcom.virtual.executor.vectors import joined, picked, planes
 
 WIDTHS = ((8, 16), (8, 32), (16, 16), (32, 32))
 """(bits in memory, bits in a register) of the data types of loads and stores."""
@@ -166,7 +167,7 @@ def _vectors(t: _Transfer, mask: Any, first: Any, count: int, rest: Any) -> None
 
     with f.when(t.in_line(mask)):
         packed = f.load(ir.VectorType(t.memory, CHUNK * count), t.address(first), 0, 1)
-        put(_planes(b, packed, count), i32(-1))
+        put(planes(b, packed, count), i32(-1))
     with f.when(t.lies(PERIODIC)):
         put(_few(t, count, i64(0), 1, lambda lane: lane % PERIOD), mask)
     with f.when(t.lies(RUNS)):
@@ -184,9 +185,9 @@ def _few(t: _Transfer, count: int, first: Any, step: int, source: Callable[[int]
     """
     f, vector = t.f, ir.VectorType(t.memory, count)
     lanes = (f.b.add(first, i64(step * number)) for number in range(PERIOD))
-    packed = _joined(f.b, [f.load(vector, t.address(lane)) for lane in lanes])
+    packed = joined(f.b, [f.load(vector, t.address(lane)) for lane in lanes])
     return [
-        _picked(f.b, packed, [source(lane) * count + component for lane in range(CHUNK)])
+        picked(f.b, packed, [source(lane) * count + component for lane in range(CHUNK)])
         for component in range(count)
     ]
 
@@ -200,7 +201,7 @@ def _gathered(t: _Transfer, count: int, first: Any) -> list[Any]:
             lanes = (b.add(first, i64(start + lane)) for lane in range(GROUP))
             words = [f.load(ir.VectorType(t.memory, count), t.address(lane)) for lane in lanes]
             parts.append(_transposed(b, words))
-        return [_joined(b, list(words)) for words in zip(*parts, strict=True)]
+        return [joined(b, list(words)) for words in zip(*parts, strict=True)]
     size, word = 512 // bits, ir.IntType(bits)
     pointers, everywhere = ir.VectorType(PTR, size), ir.Constant(ir.VectorType(I1, size), [1] * size)
     words = []
@@ -210,33 +211,7 @@ def _gathered(t: _Transfer, count: int, first: Any) -> list[Any]:
         result = ir.VectorType(word, size)
         arguments = [addresses, i32(1), everywhere, ir.Constant(result, ir.Undefined)]
         words.append(f.call(f"llvm.masked.gather.v{size}i{bits}.v{size}p0", result, arguments))
-    return _planes(b, b.bitcast(_joined(b, words), ir.VectorType(t.memory, CHUNK * count)), count)
-
-
-def _picked(b: Any, vector: Any, picks: list[int]) -> Any:
-    """The elements of a vector with those numbers."""
-    mask = ir.Constant(ir.VectorType(I32, len(picks)), picks)
-    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
-
-
-def _joined(b: Any, vectors: list[Any]) -> Any:
-    """Vectors one behind the other, as one; their number is a power of two."""
-    while len(vectors) > 1:
-        picks = ir.Constant(
-            ir.VectorType(I32, 2 * vectors[0].type.count), list(range(2 * vectors[0].type.count))
-        )
-        vectors = [b.shuffle_vector(*vectors[n : n + 2], picks) for n in range(0, len(vectors), 2)]
-    return vectors[0]
-
-
-def _planes(b: Any, packed: Any, count: int) -> list[Any]:
-    """A chunk's elements by component. Short ones are parted in steps: pairs of them move as one."""
-    size, element = packed.type.count, packed.type.element
-    if count == 4 and element.width < 32:
-        pairs = b.bitcast(packed, ir.VectorType(ir.IntType(2 * element.width), size // 2))
-        halves = [b.bitcast(p, ir.VectorType(element, size // 2)) for p in _planes(b, pairs, 2)]
-        return [plane for half in halves for plane in _planes(b, half, 2)]
-    return [_picked(b, packed, list(range(component, size, count))) for component in range(count)]
+    return planes(b, b.bitcast(joined(b, words), ir.VectorType(t.memory, CHUNK * count)), count)
 
 
 def _transposed(b: Any, lanes: list[Any]) -> list[Any]:
@@ -245,7 +220,7 @@ def _transposed(b: Any, lanes: list[Any]) -> list[Any]:
     def shuffle(left: Any, right: Any, picks: list[int]) -> Any:
         return b.shuffle_vector(left, right, ir.Constant(ir.VectorType(I32, len(picks)), picks))
 
-    rows = [_joined(b, lanes[n::4]) for n in range(4)]  # part k of row n is lane 4k + n
+    rows = [joined(b, lanes[n::4]) for n in range(4)]  # part k of row n is lane 4k + n
     low = [base + n for base in (0, 4, 8, 12) for n in (0, 16, 1, 17)]
     high = [base + n for base in (0, 4, 8, 12) for n in (2, 18, 3, 19)]
     pairs = [shuffle(rows[n], rows[n + 1], picks) for n in (0, 2) for picks in (low, high)]
