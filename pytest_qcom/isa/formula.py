@@ -15,6 +15,7 @@ from pytest_qcom.isa.instruction import (
     Instr,
     Load,
     Op,
+    Preset,
     Sample,
     Shuffle,
     Size,
@@ -182,6 +183,8 @@ def _effect(effect: Effect | None) -> str:
             return f"value of another fiber: {names}"
         case Barrier():
             return "barrier of the workgroup" if effect.waits else "order of memory accesses"
+        case Preset():
+            return "stores to the constant file"
         case FiberId():
             return "number of the fiber in its wave"
         case Unsupported():

@@ -167,6 +167,11 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
+class Preset:
+    """stc: registers of one fiber to the constant file, for all that the launch runs after. srcs: (data,)."""
+
+
+@dataclass(frozen=True, slots=True)
 class FiberId:
     """getfiberid: the lane number within the wave."""
 
@@ -183,7 +188,20 @@ class Unsupported:
     reason: str
 
 
-Effect = Flow | Load | Store | Atomic | Sample | Size | Shuffle | Barrier | FiberId | ActiveMask | Unsupported
+Effect = (
+    Flow
+    | Load
+    | Store
+    | Atomic
+    | Sample
+    | Size
+    | Shuffle
+    | Barrier
+    | FiberId
+    | ActiveMask
+    | Preset
+    | Unsupported
+)
 Compute = Callable[[Any, Sequence[Any], "Instr"], Any]
 """Semantics of an ALU instruction: (builder, source values, instruction) to the result, before conversion."""
 

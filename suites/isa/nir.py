@@ -56,6 +56,7 @@ class Nir:
         self.info = self.b.shader.contents.info
         for axis, size in enumerate((64, 1, 1)):
             self.info.workgroup_size[axis] = size
+        self.preamble = False  # what is the same for all fibers is computed ahead
         self.info.num_ssbos = self.info.num_ubos = self.info.num_images = COUNT
 
     def number(self, value: int | float, dtype: DType = dtypes.int) -> Value:
@@ -144,7 +145,12 @@ class Nir:
         mesa.nir_serialize(blob, self.b.shader, False)
         source = base64.b64encode(ctypes.string_at(blob.data, blob.size)).decode()
         mesa.ralloc_free(self.b.shader)
-        library = _renderer(False).compiler.compile(source)
+        compiler = _renderer(False).compiler
+        compiler.cc.has_preamble = self.preamble
+        try:
+            library = compiler.compile(source)
+        finally:
+            compiler.cc.has_preamble = False
         variant, state, literals, _ = IR3Compiler.unpack_lib(library)
         file = bytearray(4096)
         parameters = state.allocs.consts[mesa.IR3_CONST_ALLOC_DRIVER_PARAMS]
@@ -299,6 +305,24 @@ def _images() -> Iterator[tuple[str, Make]]:
         yield f"bindless_{base}", partial(bindless, base)
 
 
+def _preambles() -> Iterator[tuple[str, Make]]:
+    def root(count: int, n: Nir) -> None:
+        """The roots of ``count`` numbers that depend on the grid, plus what differs between fibers."""
+        n.preamble = True
+        groups = nchannel(n.b, n.intrinsic("load_num_workgroups", result=3), 0)
+        parts = []
+        for number in range(count):
+            whole = n.alu("iadd", n.alu("imul", groups, n.number(3 + number)), n.number(number))
+            parts.append(n.alu("f2u32", n.alu("fsqrt", n.alu("u2f32", n.alu("imul", whole, whole)))))
+        total = n.load(1)
+        for number, part in enumerate(parts):
+            total = n.alu("ixor", n.alu("imul", total, part), n.number(number))
+        n.store(total)
+
+    for count in (1, 2, 3, 4, 9):
+        yield f"preamble_{count}", partial(root, count)
+
+
 def _textures() -> Iterator[tuple[str, Make]]:
     dims = {"1d": mesa.GLSL_SAMPLER_DIM_1D, "2d": mesa.GLSL_SAMPLER_DIM_2D, "3d": mesa.GLSL_SAMPLER_DIM_3D}
 
@@ -384,7 +408,7 @@ def _waves() -> Iterator[tuple[str, Make]]:
         yield name, partial(known, name, 3)
 
 
-_MAKES = dict((*_atomics(), *_buffers(), *_images(), *_textures(), *_waves()))
+_MAKES = dict((*_atomics(), *_buffers(), *_images(), *_textures(), *_preambles(), *_waves()))
 NAMES = tuple(_MAKES)
 
 

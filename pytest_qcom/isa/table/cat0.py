@@ -139,7 +139,10 @@ def _getlast() -> Op:
 
 _GRAPHICS = Unsupported("an instruction of graphics shaders")
 _CALLS = Unsupported("Mesa emits no calls on a6xx and the call stack is not documented")
-_PREAMBLE = Unsupported("shader preambles are off: tinygrad forces has_preamble to False")
+
+# A preamble, from shps to shpe, computes what is the same for all fibers and leaves it in the constant file.
+# A device runs it once, before all else; here each wave runs it, and comes to the same constants. tinygrad
+# turns preambles off (``has_preamble``), though Mesa has them on for the A630.
 
 OPS: tuple[Op, ...] = (
     _simple("nop", 0, 0, Flow.NEXT),
@@ -150,7 +153,7 @@ OPS: tuple[Op, ...] = (
     _simple("chmask", 9, 0, _GRAPHICS),
     _simple("chsh", 10, 0, _GRAPHICS),
     _simple("flow_rev", 11, 0, Unsupported("its meaning is not documented")),
-    _simple("shpe", 8, 1, _PREAMBLE),
+    _simple("shpe", 8, 1, Flow.NEXT),
     _simple("predt", 13, 1, Flow.PREDT),
     _simple("predf", 14, 1, Flow.PREDF),
     _simple("prede", 15, 1, Flow.PREDE),
@@ -159,7 +162,7 @@ OPS: tuple[Op, ...] = (
     _offset("call", 3, 0, _CALLS),
     _offset("bkt", 0, 1, Unsupported("its meaning is not documented")),
     _offset("getone", 5, 1, Flow.ELECT),
-    _offset("shps", 7, 1, _PREAMBLE),
+    _offset("shps", 7, 1, Flow.NEXT),
     _getlast(),
     _branch("br", 0, Flow.BRANCH),
     _branch("brao", 1, Flow.BRANCH_OR, two=True),

@@ -35,6 +35,7 @@ from pytest_qcom.isa.instruction import (
     Load,
     Op,
     Operand,
+    Preset,
     Shuffle,
     Size,
     Space,
@@ -398,7 +399,7 @@ def _ldlv() -> Op:
 
 # ---- the constant file
 
-_PREAMBLE = Unsupported("writes the constant file, which only preambles do; tinygrad turns them off")
+_UPLOAD = Unsupported("copies memory to the constant file, which Mesa has drivers do for the A630")
 _CONST_FIELDS = (Field("offset", 32, 39), Field("a1", 40, 40))
 
 
@@ -417,7 +418,7 @@ def _stc() -> Op:
     tokens = {"type": TYPE, "const": _const_dst(), "data": _unmarked(0), "count": _COUNT}
     text = ("stc.{type}", "{const}", "{data}", "{count}")
     roles = _Roles(srcs=(_Role("data", _HIDDEN),))
-    return _op("stc", layout, roles, text, tokens, _PREAMBLE, (Latency.NONE, Sync.SS))
+    return _op("stc", layout, roles, text, tokens, Preset(), (Latency.NONE, Sync.SS))
 
 
 def _ldg_k() -> Op:
@@ -448,7 +449,7 @@ def _ldg_k() -> Op:
     }
     text = ("ldg.k.{type}", "{const}", "g[{address}{bytes}]", "{count}")
     return _op(
-        "ldg.k", Layout(fields, fixed), _Roles(srcs=(_Role("address"),)), text, tokens, _PREAMBLE, _GLOBAL
+        "ldg.k", Layout(fields, fixed), _Roles(srcs=(_Role("address"),)), text, tokens, _UPLOAD, _GLOBAL
     )
 
 
@@ -560,7 +561,7 @@ def _ldc_k() -> Op:
     tokens = {**_NEW_TOKENS, "vectors": number("vectors"), "address": either(0)}
     text = ("ldc.{vectors}.k.{mode}{base}", "c[a1.x]", "{address}", "{slot}")
     roles = _Roles(srcs=(_Role("address", _EITHER),))
-    return _op("ldc.k", layout, roles, text, tokens, _PREAMBLE, _GLOBAL, {"count": 1})
+    return _op("ldc.k", layout, roles, text, tokens, _UPLOAD, _GLOBAL, {"count": 1})
 
 
 def _wave_info(name: str, sub: int, effect: Effect, bit23: Fixed) -> Op:

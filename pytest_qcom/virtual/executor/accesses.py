@@ -23,6 +23,8 @@ from pytest_qcom.virtual.executor.layout import Header
 
 _RESULTS = Header.SCRATCH + 8 * Header.SCRATCH_ROW  # rows for results that do not go to plain registers
 
+_NOTHING = Operand(Kind.IMM, 0)
+
 
 class Accesses(Emission):
     """Category 6 but for images, and quads. Operands in no plain register rows are copied to scratch."""
@@ -141,6 +143,18 @@ class Accesses(Emission):
         name = f"atomic_{effect.space.value}_{32 * words}"
         self._checked(name, *pointers, ("i64", "0"), *operands, *numbers)
         self._collect(instr.dst, list(range(words)), words)
+
+    def _preset(self, index: int, instr: Instr) -> None:
+        """stc: constants from here on, also of this wave."""
+        count = instr["count"]
+        if instr.type.bits != 32 or not 1 <= count <= 4:
+            self._unsupported(index)
+            return
+        data = self._source_rows(instr.srcs[0], count, 2)
+        base = self._source_rows(Operand(Kind.GPR, ADDRESS + 1, True) if instr["a1"] else _NOTHING, 1, 0)
+        self._close()
+        numbers = [("i32", str(n)) for n in (instr["offset"], count, index)]
+        self._checked("preset", ("ptr", self._at(data)), ("ptr", self._at(base)), *numbers)
 
     def _shuffle(self, instr: Instr) -> None:
         effect, value, dst = instr.op.effect, instr.srcs[0], instr.dst

@@ -141,7 +141,7 @@ class _Sweep:
 
     def __init__(self, f: Function, w: Any, row: Any, step: Any, wave: int) -> None:
         self.f, self.w, self.row, self.step = f, w, row, step
-        self.lane = _first_active(f, w, wave)
+        self.lane = lanes.first(f, w, wave)
         self.low = f.load(I32, row, f.b.mul(self.lane, i64(4)), 4)
         self.first = f.broadcast(self.low, GROUP)
         self.least, self.most = (f.local(_HALF, self.first) for _ in range(2))
@@ -225,13 +225,6 @@ class _Sweep:
                 f.store(address, out, b.mul(index, i64(8 * GROUP)), 64)
 
 
-def _first_active(f: Function, w: Any, wave: int) -> Any:
-    active = f.load(ir.IntType(wave), w, Header.ACTIVE, 8)
-    lane = f.call(f"llvm.cttz.i{wave}", active.type, [active, ir.Constant(I1, 0)])
-    lane = f.b.trunc(lane, I64) if wave > 64 else lane
-    return f.b.and_(lane, i64(wave - 1))
-
-
 def _global_addresses(module: Any, wave: int) -> None:
     """addresses_global(w, low row, offset, bytes, pc, out): mode, or -1 after a fault.
 
@@ -280,14 +273,14 @@ def _far_addresses(module: Any, wave: int) -> None:
     f = Function(module, "addresses_far", I32, [PTR, PTR, I64, I64, I32, PTR], private=True)
     w, row, offset, size, pc, out = f.args
     b = f.b
-    first = _first_active(f, w, wave)
+    first = lanes.first(f, w, wave)
 
     def address(lane: Any) -> Any:
         at = b.mul(lane, i64(4))
         low, high = (b.zext(f.load(I32, row, b.add(at, i64(4 * wave * half)), 4), I64) for half in (0, 1))
         return b.add(b.or_(low, b.shl(high, i64(32))), offset)
 
-    first = address(_first_active(f, w, wave))
+    first = address(lanes.first(f, w, wave))
     with f.loop(wave) as lane:
         f.store(first, out, b.mul(lane, i64(8)), 8)
     with lanes.active(f, w) as lane:

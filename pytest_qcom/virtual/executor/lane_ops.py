@@ -21,6 +21,7 @@ def emit(module: Any, wave: int) -> None:
         _relative(module, wave, bits, store=False)
         _relative(module, wave, bits, store=True)
         _constant(module, wave, bits)
+    _preset(module, wave)
 
 
 def _shuffle(module: Any, wave: int, bits: int) -> None:
@@ -89,6 +90,32 @@ def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
 
     with lanes.active(f, w) as lane:
         move(lane)
+    b.ret(i32(0))
+    f.finish()
+
+
+def _preset(module: Any, wave: int) -> None:
+    """preset(w, data row, base row, offset, count, pc): words of the first active lane to constants.
+
+    They begin at the lane's base plus ``offset``. Waves on other threads may store the same words meanwhile.
+    """
+    f = Function(module, "preset", I32, [PTR, PTR, PTR, I32, I32, I32])
+    w, data, bases, offset, count, pc = f.args
+    b = f.b
+    lane = lanes.first(f, w, wave)
+    at = b.mul(lane, i64(4))
+    file = f.load(PTR, w, Header.CONSTANTS, 8)
+    job = f.load(PTR, w, Header.JOB, 8)
+    limit = b.udiv(f.load(I64, job, field(Job, "constant_bytes"), 8), i64(4))
+    first = b.zext(b.add(f.load(I32, bases, at, 4), offset), I64)
+    words = b.zext(count, I64)
+    with f.when(b.icmp_unsigned(">", b.add(first, words), limit)):
+        arguments = [w, i32(Fault.CONSTANT), pc, b.trunc(lane, I32), first, i32(0)]
+        f.call("record", VOID, arguments)
+        b.ret(i32(Status.FAULT))
+    with f.loop(words) as index:
+        value = f.load(I32, data, b.add(at, b.mul(index, i64(4 * wave))), 4)
+        f.store(value, file, b.mul(b.add(first, index), i64(4)), 4)
     b.ret(i32(0))
     f.finish()
 

@@ -6,13 +6,22 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_qcom.virtual.executor.irgen import I32, I64, Function, i32, i64
+from llvmlite import ir
+
+from pytest_qcom.virtual.executor.irgen import I1, I32, I64, Function, i32, i64
 from pytest_qcom.virtual.executor.layout import CHUNK, Header
 
 
 def count(f: Function, w: Any) -> Any:
     """How many chunks contain live lanes."""
     return f.b.zext(f.load(I32, w, Header.CHUNKS, 4), I64)
+
+
+def first(f: Function, w: Any, wave: int) -> Any:
+    """The first active lane; lane 0 where there is none."""
+    bits = f.load(ir.IntType(wave), w, Header.ACTIVE, 8)
+    lane = f.call(f"llvm.cttz.i{wave}", bits.type, [bits, ir.Constant(I1, 0)])
+    return f.b.and_(f.b.trunc(lane, I64) if wave > 64 else lane, i64(wave - 1))
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from pytest_qcom.isa.instruction import (
     Kind,
     Latency,
     Operand,
+    Preset,
     Store,
     Sync,
     Unsupported,
@@ -86,7 +87,7 @@ def _asynchronous(instr: Instr) -> bool:
     effect = instr.op.effect
     if instr.op.cat == 4 and _relative(instr):
         return False
-    return instr.op.cat in (4, 5, 6) and not isinstance(effect, Unsupported | FiberId)
+    return instr.op.cat in (4, 5, 6) and not isinstance(effect, Unsupported | FiberId | Preset)
 
 
 class _Late(Translator):

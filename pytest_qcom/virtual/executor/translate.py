@@ -17,6 +17,7 @@ from pytest_qcom.isa.instruction import (
     Instr,
     Kind,
     Load,
+    Preset,
     Sample,
     Shuffle,
     Size,
@@ -175,6 +176,8 @@ class Translator(ControlFlow, Arithmetic, Surfaces):
                 self._barrier(index)
         elif isinstance(effect, FiberId):
             self._fiber_id(instr)
+        elif isinstance(effect, Preset):
+            self._preset(index, instr)
         elif isinstance(effect, ActiveMask):
             self._active_mask(index, instr)
         elif isinstance(effect, Shuffle):

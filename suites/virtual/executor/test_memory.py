@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pytest_qcom.errors import GpuFault
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.virtual.executor import Executor
 from suites.virtual.executor.rig import Array, Memory, aligned, constants, lane_address, launch, name
@@ -321,6 +322,44 @@ def test_register_files_alias_in_merged_mode_only(executor: Executor, merged: bo
     expected = source[:, 0].astype(np.uint32) | 0x77770000 if merged else np.full(64, 0x12345678, np.uint32)
     assert np.array_equal(target[:, 0], expected)
     assert np.array_equal(target[:, 1], source[:, 0])
+
+
+@WAVES
+@pytest.mark.parametrize("base", ["", "a1.x+"])
+def test_stores_to_constants(executor: Executor, thread128: bool, base: str) -> None:
+    """The words of the first active fiber, for all of them; constants around stay."""
+    lanes = 128 if thread128 else 64
+    target = aligned((lanes, 4), "uint32")
+    memory = Memory()
+    file = constants(memory.add(target), *range(100, 108))
+    a = Assembler()
+    a.emit("mova1", "a1.x", 3)
+    a.emit("add.u", "r1.x", "r0.x", 7)
+    a.emit("mov.u32u32", "r1.y", "r0.x")
+    a.emit("mul.u24", "r1.z", "r0.x", 3)
+    a.parse("getone #elected")
+    a.parse(f"stc.u32 c[{base}{5 if base else 8}], r1.x, 3")
+    a.label("elected")
+    a.emit("nop", jp=True)
+    for component in range(4):
+        a.emit("mov.u32u32", name(8 + component), f"c{(7 + component) // 4}.{'xyzw'[(7 + component) % 4]}")
+    lane_address(a, 40, "r0.x", "c0.x", 4)
+    a.emit("stg.u32", "g[r10.x]", "r2.x", 4)
+    a.emit("end")
+    executor.run(launch(a.program(), file, thread128=thread128), memory)
+    kept = np.frombuffer(file, np.uint32)[7]
+    assert np.array_equal(target, np.tile(np.array([kept, 7, 0, 0], np.uint32), (lanes, 1)))
+
+
+def test_a_store_behind_the_constants_is_a_fault(executor: Executor) -> None:
+    a = Assembler()
+    a.emit("mova1", "a1.x", 8190)
+    a.parse("stc.u32 c[a1.x+20], r1.x, 1")
+    a.emit("end")
+    with pytest.raises(
+        GpuFault, match=r"lane 0: constant 8210 is outside of the constant file; correct a0\.x"
+    ):
+        executor.run(launch(a.program()), Memory())
 
 
 @pytest.mark.parametrize("demoted", [False, True], ids=["packed", "demoted"])
