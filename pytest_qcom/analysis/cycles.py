@@ -35,18 +35,22 @@ class Constants:
 
     Attributes:
         fetch: cycles by which the result of a sample of 64 fibers comes later than from the cache, where the
-            wave has not touched its lines before; of fewer or more fibers in proportion.
+            wave has not touched its blocks of texels before; of fewer or more fibers in proportion.
         queue: cycles of work that the texture pipe takes in advance.
         sources: least cycles of an instruction, repeats included, that reads three different registers.
         turn: cycles until a wave may issue again, beyond those that its instruction takes; none after a nop.
+        sample: the same behind a sample.
+        branch: cycles more behind a branch or jump.
         store_bytes: bytes a cycle of the store path.
         miss: cycles of its partition that an instruction costs in a loop beyond the instruction cache.
     """
 
-    fetch: float = 105.0
-    queue: float = 8.0
+    fetch: float = 100.0
+    queue: float = 5.0
     sources: float = 4.0
     turn: float = 2.0
+    sample: float = 1.0
+    branch: float = 20.0
     store_bytes: float = 16.0
     miss: float = 1.0
 
@@ -207,7 +211,11 @@ def _jobs(given: Work, constants: Constants, chip: Chip, scale: Scale) -> Jobs:
     cached = (chip.latencies.texture128 if given.thread128 else chip.latencies.texture).value[-1]
     fetched = constants.fetch * given.active / chip.waves.fibers.value
     latency = (cached + costs["fresh"] * fetched) * np.minimum(1.0, 2 * factor)
-    turn = np.where(costs["nop"] > 0, 0.0, constants.turn)
+    turn = np.select(
+        [costs["nop"] > 0, pipe == Pipe.TEXTURE, costs["flow"] > 0],
+        [0.0, constants.sample, constants.turn + constants.branch],
+        constants.turn,
+    )
     work = np.select(
         [pipe == Pipe.ALU, pipe == Pipe.TEXTURE, pipe == Pipe.MEMORY],
         [alu, texture * factor, costs["bytes"] / constants.store_bytes * scale.store],

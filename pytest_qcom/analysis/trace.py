@@ -26,6 +26,7 @@ from pytest_qcom.isa.registers import NO_REGISTER, PREDICATE, Reg
 _REGISTERS = 4 * 64
 _BUDGET = 2_000_000  # instructions of one wave
 _COMPUTED = (1, 2, 3, 4)  # categories of instructions whose results are computed; those of others are zero
+_BLOCK = 5  # log2 of the half4 texels of a row that come into the cache together: 256 bytes, found by fit
 _STEADY = 4  # times that a loop's head comes by before its laps count as equal
 
 
@@ -53,9 +54,9 @@ class Trace:
     Attributes:
         path: indices of the instructions executed, in order.
         active: fibers of the wave that the workgroup has.
-        fresh: for each sampling instruction, the share of the cache lines it touches that the wave has not
+        fresh: for each sampling instruction, the share of the blocks it touches that the wave has not
             touched before, over all of its executions but the first; of that one where it is the only one. A
-            line holds eight half4 texels of a row.
+            block holds 32 half4 texels of a row.
     """
 
     path: tuple[int, ...]
@@ -87,8 +88,8 @@ def trace(
 
 
 def _fresh(found: Sequence[tuple[int, int]]) -> float:
-    """The share of fresh lines."""
-    return sum(fresh for _, fresh in found) / max(1, sum(lines for lines, _ in found))
+    """The share of fresh blocks."""
+    return sum(fresh for _, fresh in found) / max(1, sum(blocks for blocks, _ in found))
 
 
 class _Walk:
@@ -101,8 +102,8 @@ class _Walk:
         branches = {index for index, kind in enumerate(self.flows) if kind is not Flow.NEXT}
         self.steered = branches | steering(program, ())
         self.path: list[int] = []
-        self.seen: dict[int, list[tuple[int, int]]] = {}  # lines and fresh ones, of each execution
-        self.touched: dict[int, set[int]] = {}  # lines of each texture
+        self.seen: dict[int, list[tuple[int, int]]] = {}  # blocks and fresh ones, of each execution
+        self.touched: dict[int, set[int]] = {}  # blocks of each texture
         self.marks: dict[int, list[int]] = {}  # where in the path each loop head came by
 
     def run(self, index: int) -> None:
@@ -128,10 +129,10 @@ class _Walk:
         if kind is Flow.END:
             return -1
         if isinstance(instr.op.effect, Sample):
-            lines = _lines(instr, self.registers, self.active)
+            blocks = _blocks(instr, self.registers, self.active)
             touched = self.touched.setdefault(int(instr.get("tex", 0)), set())
-            self.seen.setdefault(index, []).append((len(lines), len(lines - touched)))
-            touched |= lines
+            self.seen.setdefault(index, []).append((len(blocks), len(blocks - touched)))
+            touched |= blocks
         elif index in self.needed:
             execute(instr, self.registers)
         return self.program.target(index) if taken(instr, kind, self.registers) else index + 1
@@ -233,14 +234,14 @@ def launched(launch: Steering, fibers: int, group: tuple[int, int, int]) -> Regi
     return state
 
 
-def _lines(instr: Instr, registers: Registers, active: int) -> set[int]:
-    """The runs of eight texels of a row that the wave asks for, as numbers."""
+def _blocks(instr: Instr, registers: Registers, active: int) -> set[int]:
+    """The blocks of a row's texels that the wave asks for, as numbers."""
     coordinate = instr.srcs[0]
     if coordinate.kind is not Kind.GPR:
         return set()
     file = registers.half if coordinate.half else registers.full
     x, y = (file[coordinate.value + axis, :active].astype(np.int64) for axis in range(2))
-    return set((y << 32 | x >> 3).tolist())
+    return set((y << 32 | x >> _BLOCK).tolist())
 
 
 def taken(instr: Instr, kind: Flow, registers: Registers) -> bool:

@@ -37,12 +37,13 @@ class Costs(NamedTuple):
         slots, idle: issue slots with repeats, and idle ones behind them.
         mad: whether it is a multiply-add of full registers.
         sources: different registers that it reads.
-        fresh: of a sample, the share of its cache lines that the wave has not touched yet.
+        fresh: of a sample, the share of its blocks of texels that the wave has not touched yet.
         texture: of a sample, the number of its texture; -1 of others.
         bytes: of a load or store, for the wave.
         cycles: of local pipe, its work; no constant applies.
         latency: of loads and the local pipe.
         nop: whether nothing is issued.
+        flow: whether it is a branch, a jump or the end.
     """
 
     pipe: int = Pipe.IDLE
@@ -58,6 +59,7 @@ class Costs(NamedTuple):
     cycles: float = 0.0
     latency: float = 0.0
     nop: bool = False
+    flow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,8 @@ def _costs(instr: Instr, index: int, thread128: bool, path: Trace, chip: Chip) -
     if instr.op.cat in (1, 2, 3):
         read = {(operand.value, operand.half) for operand in instr.srcs if operand.kind is Kind.GPR}
         return made._replace(pipe=Pipe.ALU, mad=instr.op.reads == _MAD and is_full(instr), sources=len(read))
-    return made._replace(nop=flow(instr) is Flow.NEXT)
+    following = flow(instr) is Flow.NEXT
+    return made._replace(nop=following, flow=not following)
 
 
 def _memory(

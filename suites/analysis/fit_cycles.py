@@ -2,7 +2,8 @@
 
     python -m suites.analysis.fit_cycles measurements.csv [--cross-validate]
 
-Rows whose kernel can be built are used. With ``--cross-validate`` the fit is judged on rows that it did not
+Rows whose kernel can be built are used. The shipped constants are the last ones that it prints: those that
+fit best, made into whole numbers. With ``--cross-validate`` the fit is judged on rows that it did not
 know: random halves, and whole families.
 """
 
@@ -30,8 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps({"families": calibration.by_family(table)}, indent=2))
         return
     constants = calibration.fit(table, DEFAULT if options.refine else calibration.PRIOR)
-    print(constants)
-    print(json.dumps(calibration.judge(table, constants), indent=2))
+    for made in (constants, calibration.rounded(table, constants)):
+        print(made)
+        print(json.dumps(calibration.judge(table, made), indent=2))
 
 
 if __name__ == "__main__":

@@ -49,13 +49,14 @@ SAMPLE = "isam.1d (f16)(xyzw)hr0.x, r1.x, s#0, t#{}\n"
 @pytest.mark.parametrize(
     ("between", "texture", "fresh"),
     [
-        ("", 0, 0),  # the same lines
+        ("", 0, 0),  # the same blocks
         ("", 1, 1),  # another texture
         ("mov.u32u32 r1.y, 8\n", 0, 1),  # another row
-        ("add.s r1.x, r1.x, 32\n", 0, 0.25),  # a row has sixteen lines of eight texels, of which four are new
+        ("add.s r1.x, r1.x, 32\n", 0, 0.25),  # 128 texels are four blocks of 32, of which one is new
+        ("add.s r1.x, r1.x, 16\n", 0, 0.2),  # five blocks, of which the last is new
     ],
 )
-def test_lines_that_were_not_touched_before(between: str, texture: int, fresh: float) -> None:
+def test_blocks_that_were_not_touched_before(between: str, texture: int, fresh: float) -> None:
     text = (
         "mov.u32u32 r1.x, r0.x\nmov.u32u32 r1.y, 7\n(rpt5)nop\n"
         f"{SAMPLE.format(0)}(ss)nop\n{between}{SAMPLE.format(texture)}end"
@@ -65,7 +66,7 @@ def test_lines_that_were_not_touched_before(between: str, texture: int, fresh: f
 
 
 def test_of_several_executions_the_first_does_not_count() -> None:
-    """Sixteen lines a row; a lap takes the same row, or the next one."""
+    """Four blocks a row; a lap takes the same row, or the next one."""
     for step, fresh in ((0, 0), (1, 1)):
         text = LOOP.replace("loop:", f"mov.u32u32 r2.x, r0.x\nloop:\nadd.s r2.y, r2.y, {step}").replace(
             "mad.f32 r4.x, r5.x, r6.x, r4.x", "isam.1d (f16)(xyzw)hr0.x, r2.x, s#0, t#0"
