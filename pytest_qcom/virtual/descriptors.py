@@ -159,15 +159,21 @@ def samplers(state: State) -> tuple[Sampler, ...]:
     words = list(struct.iter_unpack("<4I", data))
     if state.field(regs.SP_MODE_CNTL, "ISAMMODE") == _ISAMMODE_CL:
         _check_samplers(state, words)
-    found = []
-    for index, entry in enumerate(words):
-        plain, colour = _sampler(entry[:3], f"sampler {index}")
-        found.append(plain if colour is None else replace(plain, border=_border(state, colour)))
-    return (Sampler(),) * load.offset + tuple(found)
+    decoded = [_sampler(entry[:3], f"sampler {index}") for index, entry in enumerate(words)]
+    borders = {colour: _border(state, colour) for colour in {colour for _, colour in decoded}}
+    found = tuple(_bordered(sampler, borders[colour]) for sampler, colour in decoded)
+    return (Sampler(),) * load.offset + found
 
 
-def _border(state: State, colour: int) -> tuple[int, int, int, int]:
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _bordered(sampler: Sampler, border: tuple[int, int, int, int] | None) -> Sampler:
+    return sampler if border is None else replace(sampler, border=border)
+
+
+def _border(state: State, colour: int | None) -> tuple[int, int, int, int] | None:
     """A border colour of the table; zeros without a table."""
+    if colour is None:
+        return None
     base = state.address(regs.TPL1_CS_BORDER_COLOR_BASE)
     if not base:
         return (0, 0, 0, 0)
