@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from pytest_qcom.analysis.cycles import MODE, Estimate, estimate
+from pytest_qcom.analysis.cycles import DEFAULT, MODE, Estimate, estimate
 from pytest_qcom.chip import A630
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.timings import Launch
@@ -44,6 +44,19 @@ def test_a_wait_is_hidden_by_other_waves() -> None:
     assert (alone.waves, among.waves) == (2, 8)
     assert among.cycles < 0.75 * alone.cycles
     assert among.busy["alu"] > alone.busy["alu"]
+
+
+def test_branches_take_time_that_other_waves_hide() -> None:
+    """The same instructions, with a jump to the next one behind each."""
+    mad = "(rpt3)mad.f16 hr0.x, hr1.x, (r)hr2.x, (r)hr0.x\n"
+    plain, jumping = (
+        predicted(f"{body * 50}end", dataclasses.replace(LAUNCH, fregs=40)).cycles
+        for body in (mad, mad + "jump #1\n")
+    )
+    cost = DEFAULT.branch + DEFAULT.turn + 1
+    assert jumping - plain == pytest.approx(64 * 50 * cost, rel=0.05)  # 64 rounds of a wave on a partition
+    many = [predicted(f"{body * 50}end").cycles for body in (mad, mad + "jump #1\n")]
+    assert many[1] - many[0] < 0.5 * (jumping - plain)
 
 
 def test_what_is_busy_is_told() -> None:

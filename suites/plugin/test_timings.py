@@ -91,6 +91,15 @@ def test_a_fit_finds_the_constants_that_made_the_figures(table: Path) -> None:
     assert calibration.loss([row], calibration.fit([row], DEFAULT)) < 0.01
 
 
+def test_rounded_constants_are_whole_numbers_that_fit(table: Path) -> None:
+    row = next(row for row in timings.rows([SPLIT_A]) if isinstance(row, timings.Row))
+    row = dataclasses.replace(row, measured=row.predict(DEFAULT)[0])
+    near = dataclasses.replace(DEFAULT, fetch=DEFAULT.fetch + 0.4, turn=DEFAULT.turn - 0.3)
+    made = calibration.rounded([row], near)
+    assert all(value == int(value) for value in dataclasses.astuple(made))
+    assert made == DEFAULT
+
+
 def test_halves_are_each_left_out_once(table: Path) -> None:
     rows = rows_of(table)
     one, other = calibration.halves(rows)
