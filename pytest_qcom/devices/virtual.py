@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_qcom.analysis import hazards
+from pytest_qcom.analysis import hazards, timing
 from pytest_qcom.analysis.clock import Clock
 from pytest_qcom.analysis.findings import errors
 from pytest_qcom.devices import HAZARD_MODES, RACES_VARIABLE, races_wanted
@@ -21,17 +21,19 @@ from pytest_qcom.virtual.executor import Executor
 from pytest_qcom.virtual.gpu import ProgramHook, VirtualGpu
 
 
-def gpu(hazards_mode: str) -> VirtualGpu:
+def gpu(hazards_mode: str, timed: bool = True) -> VirtualGpu:
     """A virtual A630, which looks for races where :data:`~pytest_qcom.devices.RACES_VARIABLE` is set.
 
     Args:
         hazards_mode: ``strict``: a program with a hazard does not run; ``emulate``: it computes what its
             late results make of it; ``off``: as if every wait were there.
+        timed: whether launches take what the cycle model says; else what their issue takes, which is known
+            at little cost.
 
     Raises:
         DeviceUnavailable: another mode, or one that does not go with looking for races.
     """
-    return VirtualGpu(executor(hazards_mode), Clock(), hook(hazards_mode))
+    return VirtualGpu(executor(hazards_mode), Clock() if timed else timing.issue_only, hook(hazards_mode))
 
 
 def set_up(machine: VirtualGpu, hazards_mode: str) -> None:
@@ -80,13 +82,12 @@ def hook(hazards_mode: str) -> ProgramHook | None:
 
 
 @contextlib.contextmanager
-def opened(name: str, chip: str, hazards_mode: str) -> Iterator[RuntimeDevice]:
+def opened(name: str, chip: str, hazards_mode: str, timed: bool = True) -> Iterator[RuntimeDevice]:
     """The virtual device, until the context ends. tinygrad's own ``QCOM`` device is left alone."""
-    machine = gpu(hazards_mode)
+    machine = gpu(hazards_mode, timed)
     node = kgsl.Node(machine)
-    device = RuntimeDevice(
-        name, chip, Clock.mode, machine.memory.limit, functools.partial(kgsl.installed, node)
-    )
+    mode = Clock.mode if timed else timing.MODE
+    device = RuntimeDevice(name, chip, mode, machine.memory.limit, functools.partial(kgsl.installed, node))
     try:
         yield device
     finally:
