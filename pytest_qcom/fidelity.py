@@ -139,6 +139,7 @@ def page() -> str:
         "The instruction text equals Mesa's disassembly, delays equal Mesa's delay functions, and waves in "
         "flight equal Mesa's; the suites hold them against Mesa in every run. What late results do stands in "
         "[hazards.md](hazards.md).\n",
+        *_mutations(found["mutations"]),
         *_verdicts(found["verdicts"]),
         "Choices where no source says what the hardware does:\n",
         "| question | chosen | source |\n| --- | --- | --- |",
@@ -185,6 +186,28 @@ def _unknown(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _mutations(found: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """How many waits are missed when they are taken out of compiled programs."""
+    removed, noticed, mesa = (
+        sum(row[name] for row in found.values()) for name in ("removed", "noticed", "mesa")
+    )
+    return [
+        f"Of {removed} waits that were taken out of programs that Mesa compiled, one at a time and drawn at "
+        f"random, the checker notices {noticed} ({noticed / removed:.1%}); {mesa} are needed in Mesa's view "
+        f"alone (split files, time that a flag waits, the slot of a branch), {removed - noticed - mesa} are "
+        "missed:\n",
+        "| taken out | times | noticed | needed in Mesa's view alone |\n| --- | --- | --- | --- |",
+        *(
+            f"| {_WAITS[wait]} | {row['removed']} | {row['noticed']} | {row['mesa']} |"
+            for wait, row in found.items()
+        ),
+        "\n`python -m suites.analysis.shares FILE` counts them anew.\n",
+    ]
+
+
+_WAITS = {"sy": "(sy)", "ss": "(ss)", "nop": "a slot of a nop", "nopN": "a slot of (nopN)"}
+
+
 def _verdicts(found: Mapping[str, Any]) -> list[str]:
     """How far verdicts agree with those of a device."""
     share = found["agree"] / found["built"]
@@ -215,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--measurements", type=Path, help="a table of published measurements")
     parser.add_argument("--cross-validate", action="store_true", help="judge fits on rows left out; minutes")
     parser.add_argument("--verdicts", type=Path, help="a table of published verdicts; minutes")
+    parser.add_argument("--mutations", type=Path, help="a file that suites.analysis.shares wrote")
     parser.add_argument("--page", type=Path, default=Path("docs/fidelity.md"))
     options = parser.parse_args(arguments)
     found = figures()
@@ -231,7 +255,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "halves": calibration.cross_validate(rows),
                 "families": calibration.by_family(rows),
             }
-    if options.measurements or options.verdicts:
+    if options.mutations:
+        found["mutations"] = json.loads(options.mutations.read_text(encoding="utf-8"))
+    if options.measurements or options.verdicts or options.mutations:
         text = json.dumps(found, indent=2) + "\n"
         (Path(__file__).parent / FILE).write_text(text, encoding="utf-8")
     options.page.write_text(page(), encoding="utf-8")

@@ -44,8 +44,11 @@ _SINGLES = (
 )
 _ALL = UPPER + LOWER
 _SETTLED = 5
-"""Delay of the samples that are not ahead, where those of the next step are. Inferred: without prefetch the
-notes need a delay of 3 and have wrong outputs with 2, with prefetch they have right ones with 0."""
+"""Delay of the samples that are not ahead, where those of the next step are; not what was published.
+
+The published code has the option's delay there too. Without prefetch the notes need a delay of 3 and have
+wrong outputs with 2, with prefetch they have right ones with 0: a coordinate that is too late at the start of
+a wave would be wrong in both, so what differs is not known."""
 
 
 def split(name: str, options: Published, waits: str = "written") -> Schedule:

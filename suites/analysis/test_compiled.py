@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tinygrad import Tensor, dtypes
 
+from pytest_qcom import fidelity
 from pytest_qcom.analysis.findings import UNINITIALIZED, Finding
 from pytest_qcom.analysis.hazards import lint
 from pytest_qcom.isa.program import Program
@@ -86,7 +87,7 @@ def _sampled(shaders: tuple[Shader, ...], each: int) -> Iterator[tuple[Shader, M
             yield shader, all_of_them[number]
 
 
-def _shares(shaders: tuple[Shader, ...], each: int) -> Share:
+def shares(shaders: tuple[Shader, ...], each: int) -> Share:
     share = Share()
     for shader, mutant in _sampled(shaders, each):
         share.add(shader, mutant)
@@ -105,7 +106,7 @@ def _judge(share: Share) -> None:
 
 def test_removed_waits_are_noticed() -> None:
     small = tuple(shader for shader in corpus() if len(shader.code) <= SMALL * 8)
-    share = _shares(small, each=12)
+    share = shares(small, each=12)
     assert sum(share.made.values()) > 400
     _judge(share)
 
@@ -116,8 +117,15 @@ def test_many_compiled_programs_have_no_finding() -> None:
 
 
 @pytest.mark.long
+def test_the_page_tells_what_is_noticed() -> None:
+    from suites.analysis.shares import facts
+
+    assert fidelity.figures()["mutations"] == facts()
+
+
+@pytest.mark.long
 def test_removed_waits_are_noticed_everywhere() -> None:
-    _judge(_shares(corpus(long=True), each=30))
+    _judge(shares(corpus(long=True), each=30))
 
 
 def test_the_checker_finds_a_miscompiled_program() -> None:
