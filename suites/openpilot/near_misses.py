@@ -121,6 +121,7 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "quant-head": (("shared-heads", with_changing_weights), ("heads", after("quant-head"))),
     "replace-up4x16": (("attention", as_it_is), ("vision-mlp", after("replace-up4x16"))),  # 64 columns
     "large-fp16": (("attention", as_it_is), ("vision-mlp", after("large-fp16"))),
+    "int8-weights": (("vision-mlp", with_changing_weights), ("vision-mlp", after("int8-weights"))),
     "quant-forward": (("attention", as_it_is), ("vision-mlp", after("quant-forward"))),
     "firstconv-tile8": (("stem", after("firstconv-tile8")), ("stem", with_changing_weights)),
     "forward-tile8": (("heads", as_it_is), ("vision-mlp", after("forward-tile8"))),

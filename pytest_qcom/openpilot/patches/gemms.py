@@ -163,6 +163,43 @@ def _bytes(matrix: NDArray[Any], product: Product) -> NDArray[Any]:
     return np.ascontiguousarray(columns).view("<u4").reshape(product.k // 4, product.n // _LANES, _LANES)
 
 
+# Bytes under halves
+
+
+@functools.lru_cache(maxsize=64)
+def _by_bytes(program: Program, m: int, n: int, k: int, stride: int) -> inserted.Expressed:
+    """Sums of rows of halves by signed bytes, in float32, times the scales of the columns."""
+
+    def function(rows: Any, values: Any, scale: Any) -> tuple[Any]:
+        left = rows.reshape(m, stride)[:, :k].cast("float32")
+        return (left @ values.reshape(k, n).cast("float32") * scale.reshape(1, n),)
+
+    inputs = [((m * stride,), "float16"), ((k * n,), "int8"), ((n,), "float32")]
+    return inserted.expressed(program, function, inputs)
+
+
+def _judge_weights(call: Call, program: Program) -> tuple[dict[str, int], Product] | str:
+    product = products.product(call)
+    if isinstance(product, str):
+        return ""
+    if 4 * product.n % _PITCH:
+        return f"its {product.n} columns of sums are no rows of an image"
+    if reason := _against(call, program, product, "float32"):
+        return reason
+    return {"m": product.m, "n": product.n, "k": product.k}, product
+
+
+def _with_weights(call: Call, product: Product) -> tuple[Call, ...]:
+    """The product with its weights as bytes; what the program did with its sums behind it."""
+    assert call.program is not None
+    made = _by_bytes(call.program, product.m, product.n, product.k, product.left_stride)
+    values, scale = integer.quantized(product.matrix(call), axis=0)
+    weights = (weight(values.astype(np.int8)), weight(scale.reshape(-1)))
+    left, _ = _left(call, product)
+    before, (sums,) = made.inserted(call, [left, *map(View.of, weights)])
+    return (*before, _finish(call, product, sums))
+
+
 def _patches() -> Iterator[Patch]:
     for name, kernel, options, summary, models, source in (
         (
@@ -199,6 +236,15 @@ def _patches() -> Iterator[Patch]:
         models=("vision-mlp",),
         tolerance=Tolerance(5e-2, "activations and weights are rounded to 255 steps of their largest value"),
         source="four products of bytes in one instruction",
+    )
+    yield Patch(
+        name="int8-weights",
+        summary="weights of products become bytes, with a scale for each column; rows stay as they are",
+        find=single(_judge_weights),
+        rewrite=in_place(_with_weights),
+        models=("vision-mlp",),
+        tolerance=Tolerance(3e-2, "weights are rounded to 255 steps of a column's largest value"),
+        source="weights that fill the cache come as half as many bytes",
     )
 
 
