@@ -43,7 +43,7 @@ def options_from_notes(
         KernelError: an unknown family or word, or a value that an option cannot have.
     """
     problems = []
-    for kernel in sorted(kernels(family), key=lambda kernel: -_words_known(kernel, config)):
+    for kernel in sorted(kernels(family), key=lambda kernel: _likely(kernel, config), reverse=True):
         try:
             return kernel, configured(kernel, config, columns or {})
         except KernelError as error:
@@ -51,11 +51,11 @@ def options_from_notes(
     raise KernelError(f"{family}, {config!r}: {problems[0]}")
 
 
-def _words_known(kernel: Kernel, config: str) -> int:
-    """Words of a configuration that are options of a kernel, which is the likelier the more it knows."""
+def _likely(kernel: Kernel, config: str) -> tuple[int, int]:
+    """How likely a row is about a kernel: the words that are its options, and how many options it has."""
     known = {option.name for option in dataclasses.fields(kernel.options)}
     given = _prefixed(known, dict(words(config)))
-    return sum(word.replace("-", "_") in known for word in given)
+    return sum(word.replace("-", "_") in known for word in given), len(known)
 
 
 def configured(kernel: Kernel, config: str, columns: Mapping[str, str]) -> Any:

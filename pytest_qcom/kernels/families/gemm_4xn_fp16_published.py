@@ -19,12 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import flat, four_rows_checks, four_rows_order, four_rows_registers, matmul, notes
+from pytest_qcom.kernels import (
+    four_rows_checks,
+    four_rows_order,
+    four_rows_registers,
+    matmul,
+    noted_outputs,
+    notes,
+)
 from pytest_qcom.kernels.choices import about, word
 from pytest_qcom.kernels.four_rows import ROWS, Published, read
 from pytest_qcom.kernels.four_rows_checks import PROBES
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm
-from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.published_stores import (
     Below,
@@ -35,10 +42,9 @@ from pytest_qcom.kernels.published_stores import (
     Single,
     Summed,
     ThreadMajor,
-    by_fiber,
 )
 from pytest_qcom.kernels.schedule import Epilogue, Schedule, Step
-from pytest_qcom.kernels.stores import POINTER, Constant, ImageStore, NoStore
+from pytest_qcom.kernels.stores import Constant, ImageStore, NoStore
 
 _NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
 PUBLISHED_NAME, WAITED_NAME = "gemm_4xn_fp16_published", "gemm_4xn_fp16_waited"
@@ -78,7 +84,7 @@ def build_waited(options: Published) -> Build:
 def _schedule(options: Published, staging: str, waits: str) -> Schedule:
     written = waits == "written"
     return Schedule(
-        tile=Tile(ROWS, options.ncols, options.threads, options.swap_groups),
+        tile=_tile(options),
         plan=four_rows_registers.plan(options),
         phases=lambda step: four_rows_order.phases(options, step),
         coordinates=four_rows_order.coordinates(options),
@@ -115,8 +121,7 @@ def _store(options: Published, staging: str) -> Epilogue:
     if options.image_store:
         store = ImageStore(columns=columns)
     elif options.thread_store:
-        tile = Tile(ROWS, options.ncols, options.threads, options.swap_groups)
-        store = ThreadMajor(tile.groups(PUBLISHED_NAME, options.m, options.n)[0], columns)
+        store = ThreadMajor(_tile(options).groups(PUBLISHED_NAME, options.m, options.n)[0], columns)
     elif options.linear_store:
         store = Linear(columns)
     elif options.safe_store:
@@ -186,11 +191,13 @@ def _launch(name: str, options: Published, schedule: Schedule) -> Build:
     parts = max(1, options.dynamic_split_k)
     x, y, z = schedule.tile.groups(name, options.m, options.n)
     groups = (x * parts, y, z) if options.swap_groups else (x, y * parts, z)
+    rows = options.store_row_base + options.m * parts
+    kind = "float32" if options.output_float else "float16"
     built = build_gemm(
         name,
         matmul.Sides(options.m, options.n, 4 * options.steps),
         schedule,
-        _arguments(options, groups),
+        noted_outputs.arguments(options, schedule.tile, rows, groups, kind),
         groups,
         options.stride,
         options.thread128,
@@ -201,21 +208,8 @@ def _launch(name: str, options: Published, schedule: Schedule) -> Build:
     return replace(built, fregs=fregs, hregs=hregs, work=built.work * share)
 
 
-def _arguments(options: Published, groups: tuple[int, int, int]) -> tuple[Argument, ...]:
-    rows, width = options.store_row_base + options.m * max(1, options.dynamic_split_k), _width(options)
-    a, b, c = matmul.arguments(options, POINTER)
-    if options.image_store:
-        kind = "float32" if options.output_float else c.dtype
-        return (replace(c, shape=(rows, width // 4, 4), dtype=kind, image=True, pointer=0), a, b)
-    if options.thread_store:
-        fibers = groups[0] * groups[1] * options.threads
-        return (a, b, replace(c, shape=(fibers, ROWS, 4 * options.ncols)))
-    return (a, b, replace(c, shape=(rows, width)))
-
-
-def _width(options: Published) -> int:
-    """Elements of C from one row to the next."""
-    return options.stride or options.n
+def _tile(options: Published) -> Tile:
+    return Tile(ROWS, options.ncols, options.threads, options.swap_groups)
 
 
 def _ranges(options: Published) -> list[slice]:
@@ -232,10 +226,8 @@ def _shaped(options: Published, parts: list[NDArray[Any]]) -> NDArray[Any]:
         blocks = np.full((len(c), options.n // (4 * LANES * options.ncols), options.ncols, 4 * LANES), np.nan)
         blocks[:, :, options.columns] = c.reshape(blocks.shape)[:, :, options.columns]
         c = blocks.reshape(c.shape)
-    if options.thread_store:
-        return by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_groups))
-    c = flat.apart(np.concatenate((np.full((options.store_row_base, options.n), np.nan), c)), options.stride)
-    return c.reshape(len(c), -1, 4) if options.image_store else c
+    c = np.concatenate((np.full((options.store_row_base, options.n), np.nan), c))
+    return noted_outputs.laid_out(options, _tile(options), c)
 
 
 def _oracle(options: Published, arrays: Arrays) -> Arrays:

@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import eight_forms, flat, matmul, notes
+from pytest_qcom.kernels import eight_forms, matmul, noted_outputs, notes
 from pytest_qcom.kernels.choices import about, word
 from pytest_qcom.kernels.eight_checks import PROBES, check
 from pytest_qcom.kernels.eight_ends import epilogue
@@ -31,9 +31,8 @@ from pytest_qcom.kernels.eight_rows import (
     read,
 )
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm
-from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
-from pytest_qcom.kernels.published_stores import by_fiber
 from pytest_qcom.kernels.schedule import (
     Load,
     Phases,
@@ -41,7 +40,6 @@ from pytest_qcom.kernels.schedule import (
     Step,
 )
 from pytest_qcom.kernels.split_a import declared, split
-from pytest_qcom.kernels.stores import POINTER
 
 _NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
 
@@ -98,11 +96,12 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
             f"{name}: {options.steps} K steps do not divide by {schedule.unroll}{behind}; the published "
             "kernels have no remainder"
         )
+    tile = schedule.tile
     built = build_gemm(
         name,
         matmul.Sides(options.m, options.n, 4 * options.steps),
         schedule,
-        _arguments(options, schedule.tile.groups(name, options.m, options.n)),
+        noted_outputs.arguments(options, tile, options.m, tile.groups(name, options.m, options.n)),
         stride=options.stride,
         thread128=options.thread128,
     )
@@ -111,18 +110,6 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
 
 def _nothing(products: int, step: Step) -> bool:
     return False
-
-
-def _arguments(options: Published, groups: tuple[int, int, int]) -> tuple[Argument, ...]:
-    """A and B as the whole K has them, and C as the store leaves it."""
-    a, b, c = matmul.arguments(options, POINTER)
-    width = options.stride or options.n
-    if options.image_store:
-        return (replace(c, shape=(options.m, width // 4, 4), image=True, pointer=0), a, b)
-    if options.thread_store:
-        fibers = groups[0] * groups[1] * options.threads
-        return (a, b, replace(c, shape=(fibers, ROWS, 4 * options.ncols)))
-    return (a, b, replace(c, shape=(options.m, width)))
 
 
 def _samples_only(schedule: Schedule) -> Callable[[Step], Phases]:
@@ -174,10 +161,7 @@ def _shaped(options: Published, c: NDArray[Any]) -> NDArray[Any]:
         lines = c.reshape(len(c) // ROWS, ROWS, -1, options.ncols, 4 * LANES).copy()
         lines[:, row, :, column] = 0
         c = lines.reshape(c.shape)
-    if options.thread_store:
-        return by_fiber(c, Tile(ROWS, options.ncols, options.threads, options.swap_grid))
-    c = flat.apart(c, options.stride)
-    return c.reshape(len(c), -1, 4) if options.image_store else c
+    return noted_outputs.laid_out(options, Tile(ROWS, options.ncols, options.threads, options.swap_grid), c)
 
 
 def _oracle(options: Published, arrays: Arrays) -> Arrays:
