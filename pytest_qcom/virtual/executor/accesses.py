@@ -72,11 +72,7 @@ class Accesses(Emission):
         for component in components:
             segment = self._open()
             value = segment.get(("t" if operand.half else "s", _RESULTS + component * step))
-            number = operand.value + component
-            if FIRST_SHARED <= number < ADDRESS:
-                self._write_shared(number, value)
-            else:
-                segment.write(number, operand.half, value)
+            self._write(operand.value + component, operand.half, value)
 
     def _memory(self, index: int, instr: Instr, effect: Load | Store | Atomic) -> None:
         if isinstance(effect, Atomic):

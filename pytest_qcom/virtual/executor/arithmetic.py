@@ -22,23 +22,18 @@ class Arithmetic(Emission):
         if any(o.kind in (Kind.REL_GPR, Kind.REL_CONST) for o in (*instr.srcs, instr.dst) if o is not None):
             self._relative(index, instr)
             return
-        segment = self._open()
         values = []
-        count = access.elements(instr)
         parallel = access.parallel(instr)
         assert instr.dst is not None
-        for element in range(count):
-            value = evaluate(self.builder, instr, element, segment.read)
+        for element in range(access.elements(instr)):
+            value = evaluate(self.builder, instr, element, self._open().read)
             number = access.destination(instr, element).value
-            if FIRST_SHARED <= number < ADDRESS:
-                self._write_shared(number, value)
-                segment = self._open()
-            elif parallel:
+            if parallel and not FIRST_SHARED <= number < ADDRESS:
                 values.append((number, value))
             else:
-                segment.write(number, instr.dst.half, value)
+                self._write(number, instr.dst.half, value)
         for number, value in values:
-            segment.write(number, instr.dst.half, value)
+            self._write(number, instr.dst.half, value)
 
     def _relative(self, index: int, instr: Instr) -> None:
         """Operands that a0.x displaces: lane by lane through scratch rows, an element at a time."""
@@ -62,7 +57,7 @@ class Arithmetic(Emission):
 
             value = evaluate(self.builder, instr, element, fetch)
             if instr.dst.kind is not Kind.REL_GPR:
-                segment.write(access.destination(instr, element).value, instr.dst.half, value)
+                self._write(access.destination(instr, element).value, instr.dst.half, value)
                 continue
             offset = Header.SCRATCH
             segment.put(("t" if instr.dst.half else "s", offset), value)
@@ -110,7 +105,7 @@ class Arithmetic(Emission):
             else:
                 segment = self._open()
                 word = segment.scalar(offset) if inside else self.builder.const(Ty.U32, 0)
-                segment.write(number, False, word)
+                self._write(number, False, word)
 
     def _fiber_id(self, instr: Instr) -> None:
         assert instr.dst is not None
@@ -123,4 +118,4 @@ class Arithmetic(Emission):
         base = self.builder.emit(f"shufflevector {ty} {single}, {ty} poison, {ty} zeroinitializer")
         lane = Value(self.builder.emit(f"add {ty} {base}, <{numbers}>"), "i32")
         half = instr.dst.half
-        segment.write(instr.dst.value, half, self.builder.resize(lane, 16 if half else 32, False))
+        self._write(instr.dst.value, half, self.builder.resize(lane, 16 if half else 32, False))

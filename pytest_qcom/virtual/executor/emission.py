@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_qcom.isa.instruction import (
     Instr,
 )
+from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED
 from pytest_qcom.virtual.executor import dataflow
 from pytest_qcom.virtual.executor.layout import Fault, Header, Layout, Status, shared_offset
 from pytest_qcom.virtual.executor.llvm_builder import LlvmBuilder, Value
@@ -88,6 +89,13 @@ class Emission:
         self._close()
         self._stop(Fault.UNSUPPORTED, index, Status.FAULT)
         self._label(f"never.{self.builder.name()[1:]}")  # an instruction may get here for each repeat
+
+    def _write(self, number: int, half: bool, value: Value) -> None:
+        """Sets a register, whatever file it is of; see :meth:`Segment.write`."""
+        if FIRST_SHARED <= number < ADDRESS:
+            self._write_shared(number, value)
+        else:
+            self._open().write(number, half, value)
 
     def _write_shared(self, number: int, value: Value) -> None:
         """A shared register takes the value of the first active lane."""

@@ -304,11 +304,7 @@ class _Late(Translator):
             for component in components:
                 segment = self._open()
                 value = segment.get(("t" if half else "s", offset + component * step))
-                number = operand.value + component
-                if FIRST_SHARED <= number < ADDRESS:
-                    self._write_shared(number, value)
-                else:
-                    segment.write(number, operand.half, value)
+                self._write(operand.value + component, operand.half, value)
 
     # the ALU
 

@@ -79,6 +79,10 @@ class Segment:
 
     def _offset(self, key: Key) -> int:
         kind, number = key
+        if kind in "fh" and number >= (self.layout.full if kind == "f" else self.layout.half):
+            raise AssertionError(
+                f"row {number} of file {kind}, beyond it: its code would leave the wave state"
+            )
         if kind == "f":
             return self.layout.full_row(number)
         if kind == "h":

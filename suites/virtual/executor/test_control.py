@@ -355,6 +355,22 @@ def test_a_scan_that_elects_one_fiber_after_the_other(
 
 
 @WAVES
+def test_a_shared_register_takes_what_a0_displaces(executor: Executor, thread128: bool) -> None:
+    """The first fiber's: of a register and of constants, repeats too."""
+    text = """
+        mov.s16s16 a0.x, 8
+        mov.u32u32 r2.z, 7
+        (rpt5)nop
+        mov.u32u32 r48.x, r<a0.x + 2>
+        (rpt3)add.u r49.x, c<a0.x + 500>, 5
+        mov.u32u32 r1.x, r48.x
+        add.u r1.x, r1.x, r49.x
+        add.u r1.x, r1.x, r49.w
+    """
+    assert (_outcome(executor, text, 40, thread128) == 7 + 5 + 5).all()
+
+
+@WAVES
 @pytest.mark.parametrize("lanes", [1, 37, 64, 100])
 @pytest.mark.parametrize("register", ["r48.x", "r2.x"])
 def test_masks_of_active_fibers(executor: Executor, register: str, lanes: int, thread128: bool) -> None:
