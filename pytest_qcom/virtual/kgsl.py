@@ -34,6 +34,7 @@ _SVM_START, _SVM_END = 0x7_0000_0000, 0x8_0000_0000
 _SVM_STEP = 1 << 16
 _TRIES = (_SVM_END - _SVM_START) // _SVM_STEP  # the whole range: elsewhere, addresses are other numbers
 _MOST_BYTES = 1 << 36  # of one process; pages that nobody touches cost nothing
+_MOST_DWORDS = (1 << 20) - 1  # Mesa, adreno_pm4.xml: IB_SIZE of CP_INDIRECT_BUFFER has 20 bits
 _MOST_COMMANDS = 2000  # KGSL_MAX_NUMIBS is larger than any stream here has
 _FOREVER = 0xFFFFFFFF
 _PATIENCE = 0.25  # seconds
@@ -186,8 +187,11 @@ class Node:
                 and call.hostptr < buffer.address + item.size
             ):
                 raise _error(errno.EFAULT, f"MAP_USER_MEM of {call.hostptr:#x}, which is a GPU object")
-        for page in {call.hostptr, call.hostptr + call.len - _PAGE}:
-            _host_read(page, 1)
+        if not _host_holds(call.hostptr, call.len):
+            raise _error(
+                errno.EFAULT,
+                f"{call.len} bytes at {call.hostptr:#x} are not all memory that the process may write",
+            )
         call.gpuaddr = call.hostptr
         buffer = self.gpu.memory.map(call.hostptr, call.len, "user memory")
         self._user.setdefault(call.hostptr, []).append(buffer)
@@ -254,6 +258,11 @@ class Node:
                     errno.EINVAL,
                     f"GPU_COMMAND of {item.size} bytes at {item.gpuaddr:#x}: give dwords of mapped memory",
                 )
+            if item.size > 4 * _MOST_DWORDS:
+                raise _error(
+                    errno.EINVAL,
+                    f"GPU_COMMAND of {item.size} bytes: an indirect buffer has {4 * _MOST_DWORDS} at most",
+                )
             buffers.append((item.gpuaddr, item.size))
         call.timestamp = self.gpu.submit(call.context_id, buffers)
 
@@ -280,6 +289,23 @@ def _host_read(address: int | None, size: int) -> bytes:
     if len(data) != size:
         raise _error(errno.EFAULT, f"{size} bytes at {address or 0:#x} are no memory of the process")
     return data
+
+
+def _host_holds(address: int, size: int) -> bool:
+    """Whether the process may read and write every byte of a range, which the GPU then does unasked."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        for line in file:
+            extent, permissions, *_ = line.split()
+            first, behind = (int(end, 16) for end in extent.split("-"))
+            if behind <= address:
+                continue
+            if first > address or permissions[:2] != "rw":
+                return False
+            size -= behind - address
+            address = behind
+            if size <= 0:
+                return True
+    return False
 
 
 def _host_write(address: int | None, data: bytes) -> None:

@@ -174,6 +174,26 @@ def _mapped_short(driver: Driver) -> None:
     driver.file.mmap(0, 4096, 0, 0, item.id * 0x1000)
 
 
+def _mapped_gap(driver: Driver) -> None:
+    """Three pages, of which the process must not touch the middle one."""
+    size, none = 3 * mmap.PAGESIZE, 0
+    address = libc.mmap(
+        0, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0
+    )
+    libc.mprotect(address + mmap.PAGESIZE, mmap.PAGESIZE, none)
+    try:
+        kgsl.IOCTL_KGSL_MAP_USER_MEM(driver.file, hostptr=address, len=size, memtype=2)
+    except OSError as error:
+        raise OSError(error.errno, str(error.strerror).replace(f"{address:#x}", "it")) from None
+    finally:
+        libc.munmap(address, size)
+
+
+def _large_stream(driver: Driver) -> None:
+    _, address = driver.alloc(1 << 23)
+    driver.command(driver.context(), [0], item={"gpuaddr": address, "size": 1 << 22})
+
+
 def _own_object(driver: Driver) -> None:
     driver.node._next_object = 1
     _, address = driver.alloc(4096)
@@ -265,7 +285,12 @@ REFUSED: dict[str, tuple[Any, int, str]] = {
     "user hole": (
         lambda d: kgsl.IOCTL_KGSL_MAP_USER_MEM(d.file, hostptr=4096, len=4096, memtype=2),
         errno.EFAULT,
-        ADDRESS + "1 bytes at 0x1000 are no memory of the process",
+        ADDRESS + "4096 bytes at 0x1000 are not all memory that the process may write",
+    ),
+    "user gap": (
+        _mapped_gap,
+        errno.EFAULT,
+        ADDRESS + "12288 bytes at it are not all memory that the process may write",
     ),
     "user object": (_own_object, errno.EFAULT, ADDRESS + "MAP_USER_MEM of it, which is a GPU object"),
     "user free": (
@@ -334,6 +359,11 @@ REFUSED: dict[str, tuple[Any, int, str]] = {
         lambda d: d.command(d.context(), [0], item={"gpuaddr": 64}),
         errno.EINVAL,
         INVALID + "GPU_COMMAND of 4 bytes at 0x40: give dwords of mapped memory",
+    ),
+    "command length": (
+        _large_stream,
+        errno.EINVAL,
+        INVALID + "GPU_COMMAND of 4194304 bytes: an indirect buffer has 4194300 at most",
     ),
     "wait": (lambda d: _wait(d, 7, 1), errno.EINVAL, INVALID + "context 7 does not exist"),
     "future": (
