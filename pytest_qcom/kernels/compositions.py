@@ -46,24 +46,28 @@ def exact(options: Options) -> Arrays:
     """Entries 0 and plus or minus 2**-3 such that no sum anywhere rounds: indices alone decide C.
 
     All values are multiples of a unit, and no sum of magnitudes on the way exceeds what the type holds
-    exactly in that unit. Each row of A keeps as many random entries as that allows, all of B are there.
+    exactly in that unit. Each row of A keeps as many random entries as that allows, all of B are there. Where
+    not even one is allowed, rows of A that would be added up have entries in one of them alone.
 
     Raises:
-        KernelError: not even one entry of a row of A can be exact.
+        KernelError: not even one entry of such a row of A can be exact.
     """
     rng = np.random.default_rng(29)
     b = rng.choice((-1.0, 1.0), (options.k, options.n)) / 8
     signs = rng.choice((-1.0, 1.0), (options.m, options.k)) / 8
     order = rng.permuted(np.tile(np.arange(options.k), (options.m, 1)), axis=1)
-    side, kept = 2**options.levels, options.k
-    while kept:
-        arrays = {"A": np.where(order < kept, signs, 0).astype(np.float16), "B": b.astype(np.float16)}
-        rows = np.abs(arrays["A"]).reshape(options.m, side, -1).sum(2, dtype=np.float64)
-        stored, summed = strassen_bound.largest(options, {"A": rows, "B": np.full((side, side), 1 / 8)})
-        excess = 64 * max(stored / _EXACT[options.product], summed / _EXACT[SUMS[options.accumulate]])
-        if excess <= 1:
-            return arrays
-        kept >>= max(1, int(np.log2(excess)))  # sums shrink as what is kept does, or a little less
+    side = 2**options.levels
+    alone = np.arange(side)[:, None] == rng.integers(side, size=options.m // side)
+    for rows in (np.ones((options.m, 1), bool), alone.reshape(-1, 1)):
+        kept = options.k
+        while kept:
+            a = np.where((order < kept) & rows, signs, 0)
+            sizes = {"A": np.abs(a).reshape(options.m, side, -1).sum(2), "B": np.full((side, side), 1 / 8)}
+            stored, summed = strassen_bound.largest(options, sizes)
+            excess = 64 * max(stored / _EXACT[options.product], summed / _EXACT[SUMS[options.accumulate]])
+            if excess <= 1:
+                return {"A": a.astype(np.float16), "B": b.astype(np.float16)}
+            kept >>= max(1, int(np.log2(excess)))  # sums shrink as what is kept does, or a little less
     raise KernelError(
         f"{NAME}: {options.levels} levels of {options.accumulate} have no exact inputs; give fewer"
     )

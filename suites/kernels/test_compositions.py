@@ -59,7 +59,7 @@ def check_exact(device: Device, options: Options) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)  # the bounds of eight thousand columns take minutes
 @pytest.mark.parametrize("name", STRASSEN.long)
 def test_long_ones_too(device: Device, name: str) -> None:
     run = composed.prepare(device, STRASSEN, STRASSEN.configure({}, name), np.random.default_rng(17))
@@ -150,6 +150,14 @@ def test_streaming_bounds_the_same() -> None:
     np.testing.assert_allclose(streamed.value, apart.value)
     np.testing.assert_allclose(streamed.error, apart.error)
     assert (strassen_bound.rounded(Options(**given, together=3), arrays).error > apart.error).all()
+
+
+def test_exact_inputs_of_many_levels_keep_rows_apart() -> None:
+    """Of five levels with half products rows of A that are added up have entries in one of them alone."""
+    given: dict[str, Any] = dict(m=256, n=1024, k=256, levels=5, leaf="buffers", half_products=True)
+    options = Options(**given, accumulate="fp32", stream=2)
+    filled = compositions.exact(options)["A"].reshape(32, 8, 256).any(2)
+    np.testing.assert_array_equal(filled.sum(0), 1)
 
 
 @pytest.mark.parametrize("form", strassen.FORMS)

@@ -6,7 +6,6 @@ rows and store each as two words.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +33,6 @@ class Options:
     constant: bool = False
 
 
-@functools.cache
 def build(options: Options) -> Build:
     """The kernel as Mesa compiles it.
 

@@ -40,7 +40,6 @@ class Options:
     k: int = 384
 
 
-@functools.cache
 def build(options: Options) -> Build:
     """The kernel as Mesa compiles it.
 
