@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 Facts = Any
 Printer = Callable[[Facts], Sequence[str]]
+
+_WORST = ("output", "index", "got", "expected", "bound", "ulp")
+"""Facts about one element, which the verdict has in words."""
 
 FAILED = 1
 BAD_INPUT = 2
@@ -78,6 +82,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = _Parser(prog="qcom", description="Kernels and programs for the Adreno 630.")
+    top.add_argument("--version", action="version", version=f"qcom {version('pytest-qcom')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, command, text, add in COMMANDS:
         sub = commands.add_parser(name, help=text, description=text)
@@ -320,12 +325,7 @@ def list_devices(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int
     """All devices that are known here, and whether they are there."""
     facts = []
     for entry in registry.known(Path.cwd()).values():
-        try:
-            entry.require()
-            state = "available"
-        except QcomError as error:
-            state = str(error)
-        facts.append({**dataclasses.asdict(entry), "mode": entry.mode, "state": state})
+        facts.append({**dataclasses.asdict(entry), "mode": entry.mode, "state": entry.state()})
     lines = [
         f"{fact['name']}: {fact['chip']}, {fact['mode']} ({fact['source']}): {fact['state']}"
         for fact in facts
@@ -349,7 +349,7 @@ def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     with racing(options, entry), entry.open(options.hazards) as device:
         facts = conformance.facts(device, target, options.seed, options.rounds)
     facts["repeat"] += _where(options)
-    lines = [f"{name}: {value}" for name, value in facts.items()]
+    lines = [f"{name}: {value}" for name, value in facts.items() if name not in _WORST]
     return facts, lines, 0 if facts["ok"] else FAILED
 
 
@@ -363,7 +363,7 @@ def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     with racing(options, entry), entry.open(options.hazards) as device:
         facts = composed.facts(device, target, options.seed)
     facts["repeat"] += _where(options)
-    lines = [f"{name}: {value}" for name, value in facts.items()]
+    lines = [f"{name}: {value}" for name, value in facts.items() if name not in _WORST]
     return facts, lines, 0 if facts["ok"] else FAILED
 
 
@@ -462,7 +462,7 @@ def predict(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
 
 
 def verify_timing(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
-    """Measured speeds of published kernels against those of the cycle model."""
+    """Measured speeds of published kernels against those of the cycle model; 1 where no row can be built."""
     from pytest_qcom import calibration, timings
 
     table = timings.read(options.table)
@@ -472,7 +472,7 @@ def verify_timing(options: argparse.Namespace) -> tuple[Facts, Sequence[str], in
         rows = [row for row in timings.rows(table) if isinstance(row, timings.Row)]
         facts["cross_validation"] = calibration.cross_validate(rows)
         lines.append(f"cross validation: {json.dumps(facts['cross_validation'])}")
-    return facts, lines, 0
+    return facts, lines, 0 if facts["built"] else FAILED
 
 
 def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
@@ -494,11 +494,15 @@ def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str],
 
 
 def verify_verdicts(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
-    """What a device said of published kernels, against the virtual device in hazards mode emulate."""
+    """What a device said of published kernels, against the virtual device in hazards mode emulate.
+
+    1 where no row can be built.
+    """
     from pytest_qcom import verdicts
 
     judged = verdicts.verify(verdicts.read(options.table), options.jobs)
-    return verdicts.facts(judged), verdicts.lines(judged), 0
+    facts = verdicts.facts(judged)
+    return facts, verdicts.lines(judged), 0 if facts["built"] else FAILED
 
 
 COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]], ...] = (

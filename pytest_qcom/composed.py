@@ -197,6 +197,7 @@ def facts(device: Device, target: Composed, seed: int) -> dict[str, Any]:
     composition, options = target.kernel, target.options
     run = prepare(device, composition, options, np.random.default_rng(seed))
     seconds = run.launch()
+    outcome = run.compare()
     return {
         "composition": composition.name,
         "device": device.name,
@@ -209,5 +210,6 @@ def facts(device: Device, target: Composed, seed: int) -> dict[str, Any]:
         **({"host_seconds": run.host_seconds} if len(run.plan.steps) > len(run.plan.launches) else {}),
         "seed": seed,
         "repeat": composition.command(options, seed),
-        **run.compare().facts(),
+        "verdict": str(outcome),
+        **outcome.facts(),
     }

@@ -61,10 +61,12 @@ class Outcome:
     def __str__(self) -> str:
         if not self.checked:
             return "nothing to check"
+        assert self.got is not None and self.expected is not None
         verdict = "right" if self.ok else f"wrong in {self.wrong} of {self.checked} elements"
         return (
             f"{verdict}; worst is {self.output}{list(self.index)} = {self.got:.6g}, expected "
-            f"{self.expected:.6g}, off by {self.ulp:.4g} ulp, allowed {self.bound:.3g}"
+            f"{self.expected:.6g}, off by {abs(self.got - self.expected):.3g} ({self.ulp:.4g} ulp), "
+            f"allowed {self.bound:.3g}"
         )
 
 
@@ -291,6 +293,7 @@ def facts(device: Device, target: Target, seed: int, rounds: int) -> dict[str, A
         "device_seconds": min(run.seconds),
         "seed": seed,
         "repeat": target.kernel.command(target.options, seed),
+        "verdict": str(outcome),
         **outcome.facts(),
     }
 

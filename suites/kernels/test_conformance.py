@@ -146,14 +146,14 @@ def test_wrong_output_is_explained(device: Device) -> None:
 @pytest.mark.parametrize(
     ("got", "message"),
     [
-        ([1.0, 2.0, 3.0], "right; worst is C[0] = 1, expected 1, off by 0 ulp, allowed 0.5"),
+        ([1.0, 2.0, 3.0], "right; worst is C[0] = 1, expected 1, off by 0 (0 ulp), allowed 0.5"),
         (
             [1.0, np.nan, 3.0],
-            "wrong in 1 of 3 elements; worst is C[1] = nan, expected 2, off by inf ulp, allowed 0.5",
+            "wrong in 1 of 3 elements; worst is C[1] = nan, expected 2, off by nan (inf ulp), allowed 0.5",
         ),
         (
             [1.0, 2.25, 4.0],
-            "wrong in 1 of 3 elements; worst is C[2] = 4, expected 3, off by 512 ulp, allowed 0.5",
+            "wrong in 1 of 3 elements; worst is C[2] = 4, expected 3, off by 1 (512 ulp), allowed 0.5",
         ),
     ],
 )

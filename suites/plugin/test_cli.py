@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qcom import cli
+from pytest_qcom import cli, measurements
 from pytest_qcom.kernels.registry import KERNELS
 
 SMALL = ["gemm_4xn_fp16", "m=16", "n=512", "k=16", "k-unroll=1"]
@@ -180,6 +180,24 @@ def test_a_wrong_command_line_is_one_line(
     with pytest.raises(SystemExit, match="2"):
         cli.main(arguments)
     assert capsys.readouterr().err == line
+
+
+def test_a_table_of_which_no_row_can_be_built_is_not_judged(
+    tmp_path: Path, facts: Callable[..., Any]
+) -> None:
+    table = tmp_path / "table.csv"
+    columns = measurements.COLUMNS
+    values = {
+        "id": "p1",
+        "family": "gemm_9x9",
+        "unit": "GFLOPS",
+        "low": "1",
+        "high": "2",
+        "verdict": "correct",
+    }
+    table.write_text(",".join(columns) + "\n" + ",".join(values.get(name, "") for name in columns) + "\n")
+    for command in ("verify-timing", "verify-verdicts"):
+        assert facts(command, str(table), code=cli.FAILED)["not_built"] == 1
 
 
 @pytest.mark.parametrize("rounds", ["0", "-3", "many"])
