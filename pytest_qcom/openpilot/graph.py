@@ -194,7 +194,8 @@ class Program:
     @property
     def digest(self) -> str:
         """Eight hexadecimal digits of the code, launch and arguments."""
-        text = (self.binary, self.groups, self.local, self.parameters, self.outs, self.ins)
+        binary = library.content(self.binary, self.renderer)
+        text = (binary, self.groups, self.local, self.parameters, self.outs, self.ins)
         return hashlib.sha256(repr(text).encode()).hexdigest()[:8]
 
 

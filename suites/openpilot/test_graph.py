@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tinygrad.runtime.autogen import mesa
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import accesses, execution, library, models, reading, writing
@@ -27,6 +28,19 @@ def test_a_graph_survives_writing(captured: Captured, name: str) -> None:
     assert again.digest == graph.digest
     assert again.dependencies() == graph.dependencies()
     assert reading.read(writing.dumps(graph, first_slot=1 << 20)).digest == graph.digest
+
+
+def test_a_digest_is_of_the_program_and_not_of_the_process_that_compiled_it(captured: Captured) -> None:
+    """Mesa's structure begins the container; it holds addresses."""
+    program = captured("heads").calls[0].program
+    assert program is not None
+    fields = {name: at for name, _, at, *_ in mesa.struct_ir3_shader_variant._real_fields_}
+    digests = {}
+    for name in ("ir", "compiler", "const_state", "branchstack"):
+        changed = bytearray(program.binary)
+        changed[fields[name]] ^= 1
+        digests[name] = replace(program, binary=bytes(changed)).digest
+    assert [name for name, digest in digests.items() if digest != program.digest] == ["branchstack"]
 
 
 @pytest.mark.parametrize("name", NAMES)
