@@ -9,36 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import execnet
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_qcom import errors
-from pytest_qcom.devices import registry
+from pytest_qcom.devices import channel, registry
+from pytest_qcom.devices.channel import HERE, Packed, last_line, pack, unpack
 from pytest_qcom.devices.device import Device, Tensor
-from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomError
+from pytest_qcom.errors import DeviceUnavailable, LaunchError
 
 CONNECT_TIMEOUT = 15
 """Seconds until a machine behind ssh must have answered; Python may take as long again to start there."""
 
-HERE = f"popen//python={sys.executable}"
-"""An execnet address: a new process on this machine."""
-
-TIMEOUT = 600.0
-"""Seconds that an answer may take. A launch has its own, shorter limit in its process."""
-
 _LOOKS = 5  # at the other machine's clock
 _AWAKE = 2_000_000  # ns before an instant
-_SERVE = "from pytest_qcom.devices.remote import serve; serve(channel)"
-_Packed = tuple[bytes, str, tuple[int, ...]]
 
 Launch = tuple[bytes, str, Sequence[Tensor], tuple[int, int, int], tuple[int, int, int], bool]
 """What a device's ``launch`` is given."""
@@ -58,9 +47,9 @@ def over_ssh(entry: registry.Entry) -> str:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=2 * CONNECT_TIMEOUT, check=False
         )
-        problem = _last_line(done.stderr) or f"exit code {done.returncode}" if done.returncode else ""
+        problem = last_line(done.stderr) or f"exit code {done.returncode}" if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
-        problem = _last_line(str(error))
+        problem = last_line(str(error))
     if problem:
         raise DeviceUnavailable(
             f"device {entry.name} ({entry.source}): {entry.python} at {entry.host} does not answer over ssh "
@@ -84,39 +73,28 @@ def opened(
     Raises:
         DeviceUnavailable: no process there, or it cannot open the device.
     """
-    group = execnet.Group()
-    try:
-        gateway = group.makegateway(address)
-    except (OSError, EOFError, execnet.HostNotFound) as error:
-        raise DeviceUnavailable(
-            f"device {name}: no process at {address} ({error}); check the address, and that Python is there",
-            device=name,
-        ) from error
-    try:
-        yield RemoteDevice(name, gateway.remote_exec(_SERVE), device, hazards)
-    finally:
-        group.terminate(timeout=5.0)
+    with channel.connected(name, address, __name__) as connection:
+        yield RemoteDevice(name, connection, device, hazards)
 
 
-class RemoteDevice:
+class RemoteDevice(channel.Caller):
     """A :class:`~pytest_qcom.devices.device.Device` at the other end of a channel.
 
     Raises:
         DeviceUnavailable: the other process cannot open the device.
     """
 
-    def __init__(self, name: str, channel: Any, device: str, hazards: str) -> None:
-        self.name = name
-        self._channel = channel
+    def __init__(self, name: str, connection: Any, device: str, hazards: str) -> None:
+        super().__init__(name, connection)
         self.chip, self.mode, self.pid = self._ask("open", device, hazards)
 
     def upload(self, array: NDArray[Any]) -> Tensor:
         """A linear buffer holding ``array`` (C order)."""
-        return self._tensor(array.shape, array.dtype, False, self._ask("upload", _pack(array)))
+        return self._tensor(array.shape, array.dtype, False, self._ask("upload", pack(array)))
 
     def image(self, array: NDArray[Any]) -> Tensor:
         """A 2D image holding ``array``."""
-        return self._tensor(array.shape, array.dtype, True, self._ask("image", _pack(array)))
+        return self._tensor(array.shape, array.dtype, True, self._ask("image", pack(array)))
 
     def empty(self, shape: tuple[int, ...], dtype: Any, image: bool = False) -> Tensor:
         """Memory filled with NaN bytes."""
@@ -130,7 +108,7 @@ class RemoteDevice:
 
     def download(self, tensor: Tensor) -> NDArray[Any]:
         """A copy of the contents."""
-        return _unpack(self._ask("download", self._number(tensor)))
+        return unpack(self._ask("download", self._number(tensor)))
 
     def launch(
         self,
@@ -193,35 +171,11 @@ class RemoteDevice:
             )
         return int(number)
 
-    def _ask(self, what: str, *arguments: Any) -> Any:
-        """The answer of the other process to a request."""
-        try:
-            self._channel.send((what, arguments))
-            kind, *answer = self._channel.receive(TIMEOUT)
-        except (EOFError, OSError, execnet.RemoteError) as error:
-            raise DeviceUnavailable(
-                f"device {self.name}: its process ended during {what} ({_line(error)}); open it again",
-                device=self.name,
-            ) from error
-        except self._channel.TimeoutError as error:
-            raise GpuHang(
-                f"device {self.name}: no answer to {what} within {TIMEOUT:g} s; open it again",
-                device=self.name,
-            ) from error
-        if kind == "error":
-            raise _error(self.name, *answer)
-        return answer[0]
 
-
-def serve(channel: Any) -> None:
+def serve(connection: Any) -> None:
     """What the other process does: answers requests until the channel ends."""
     with contextlib.ExitStack() as stack:
-        server = _Server(stack)
-        for what, arguments in channel:
-            try:
-                channel.send(("answer", getattr(server, f"answer_{what}")(*arguments)))
-            except QcomError as error:
-                channel.send(("error", type(error).__name__, str(error)))
+        channel.answer(connection, _Server(stack))
 
 
 class _Server:
@@ -245,11 +199,11 @@ class _Server:
         self._device = self._stack.enter_context(registry.find(name, Path.cwd()).open(hazards))
         return self.device.chip, self.device.mode, os.getpid()
 
-    def answer_upload(self, packed: _Packed) -> int:
-        return self._keep(self.device.upload(_unpack(packed)))
+    def answer_upload(self, packed: Packed) -> int:
+        return self._keep(self.device.upload(unpack(packed)))
 
-    def answer_image(self, packed: _Packed) -> int:
-        return self._keep(self.device.image(_unpack(packed)))
+    def answer_image(self, packed: Packed) -> int:
+        return self._keep(self.device.image(unpack(packed)))
 
     def answer_empty(self, shape: tuple[int, ...], dtype: str, image: bool) -> int:
         return self._keep(self.device.empty(shape, np.dtype(dtype), image))
@@ -257,8 +211,8 @@ class _Server:
     def answer_view(self, number: int, shape: tuple[int, ...], image: bool, start: int) -> int:
         return self._keep(self.device.view(self._tensor(number), shape, image, start))
 
-    def answer_download(self, number: int) -> _Packed:
-        return _pack(self.device.download(self._tensor(number)))
+    def answer_download(self, number: int) -> Packed:
+        return pack(self.device.download(self._tensor(number)))
 
     def answer_launch(
         self,
@@ -302,28 +256,3 @@ def sleep_until(instant: int) -> None:
     while (left := instant - time.time_ns()) > 0:
         if left > _AWAKE:
             time.sleep((left - _AWAKE) / 1e9)
-
-
-def _pack(array: NDArray[Any]) -> _Packed:
-    return np.ascontiguousarray(array).tobytes(), array.dtype.str, tuple(map(int, array.shape))
-
-
-def _unpack(packed: _Packed) -> NDArray[Any]:
-    data, dtype, shape = packed
-    return np.frombuffer(data, np.dtype(dtype), math.prod(shape)).reshape(shape).copy()
-
-
-def _error(name: str, kind: str, text: str) -> QcomError:
-    """The other end's error, as one of this end."""
-    found = getattr(errors, kind, QcomError)
-    made: QcomError = found(f"device {name}: {text}", device=name)
-    return made
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line: of a remote one the last, which says what it was."""
-    return _last_line(str(error)) or type(error).__name__
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[-1]

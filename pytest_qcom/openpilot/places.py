@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import math
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pytest_qcom import errors
-from pytest_qcom.errors import DeviceUnavailable, GpuHang, QcomError
+from pytest_qcom.devices import channel
+from pytest_qcom.devices.channel import Packed, pack, unpack
+from pytest_qcom.errors import DeviceUnavailable
 from pytest_qcom.openpilot import execution, models, reading, writing
 from pytest_qcom.openpilot.execution import Inputs, Run
 from pytest_qcom.openpilot.graph import Graph
@@ -26,9 +23,7 @@ from pytest_qcom.openpilot.graph import Graph
 if TYPE_CHECKING:
     from pytest_qcom.devices.registry import Entry
 
-_SERVE = "from pytest_qcom.openpilot.places import serve; serve(channel)"
 T = TypeVar("T")
-_Packed = tuple[bytes, str, tuple[int, ...]]
 
 
 class Place(Protocol):
@@ -106,31 +101,19 @@ def distant(name: str, device: str, hazards: str, address: str) -> Iterator[Dist
     Raises:
         DeviceUnavailable: no process there, or it cannot open the device.
     """
-    import execnet
-
-    group = execnet.Group()
-    try:
-        gateway = group.makegateway(address)
-    except (OSError, EOFError, execnet.HostNotFound) as error:
-        raise DeviceUnavailable(
-            f"device {name}: no process at {address} ({error}); check the address, and that Python is there",
-            device=name,
-        ) from error
-    try:
-        yield Distant(name, gateway.remote_exec(_SERVE), device, hazards)
-    finally:
-        group.terminate(timeout=5.0)
+    with channel.connected(name, address, __name__) as connection:
+        yield Distant(name, connection, device, hazards)
 
 
-class Distant:
+class Distant(channel.Caller):
     """The device at the other end of a channel.
 
     Raises:
         DeviceUnavailable: the other process cannot open it.
     """
 
-    def __init__(self, name: str, channel: Any, device: str, hazards: str) -> None:
-        self._name, self._channel = name, channel
+    def __init__(self, name: str, connection: Any, device: str, hazards: str) -> None:
+        super().__init__(name, connection)
         self._graphs: dict[str, Graph] = {}
         self._ask("open", device, hazards)
 
@@ -147,42 +130,16 @@ class Distant:
 
     def run(self, graph: Graph, inputs: Inputs, watch: Collection[int] = (), stop: int | None = None) -> Run:
         """Runs a graph."""
-        packed = {name: _pack(array) for name, array in inputs.items()}
+        packed = {name: pack(array) for name, array in inputs.items()}
         results, seconds, outputs = self._ask("run", writing.dumps(graph), packed, tuple(watch), stop)
         return Run(
-            tuple(map(_unpack, results)),
+            tuple(map(unpack, results)),
             tuple(seconds),
-            {number: tuple(map(_unpack, arrays)) for number, arrays in outputs.items()},
+            {number: tuple(map(unpack, arrays)) for number, arrays in outputs.items()},
         )
 
-    def _ask(self, what: str, *arguments: Any) -> Any:
-        """The answer of the other process to a request; it may take as long as one of a remote device."""
-        import execnet
 
-        from pytest_qcom.devices.remote import TIMEOUT
-
-        try:
-            self._channel.send((what, arguments))
-            kind, *answer = self._channel.receive(TIMEOUT)
-        except (EOFError, OSError, execnet.RemoteError) as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise DeviceUnavailable(
-                f"device {self._name}: its process ended during {what} ({lines[-1]}); open it again",
-                device=self._name,
-            ) from error
-        except self._channel.TimeoutError as error:
-            raise GpuHang(
-                f"device {self._name}: no answer to {what} within {TIMEOUT:g} s; open it again",
-                device=self._name,
-            ) from error
-        if kind == "error":
-            name, text = answer
-            found: QcomError = getattr(errors, name, QcomError)(f"device {self._name}: {text}")
-            raise found
-        return answer[0]
-
-
-def serve(channel: Any) -> None:
+def serve(connection: Any) -> None:
     """What the other process does: answers requests until the channel ends.
 
     Garbage is collected between requests and not within them, when tinygrad might wait for what it has not
@@ -190,13 +147,7 @@ def serve(channel: Any) -> None:
     """
     gc.disable()
     with contextlib.ExitStack() as stack:
-        server = _Server(stack)
-        for what, arguments in channel:
-            try:
-                channel.send(("answer", getattr(server, f"answer_{what}")(*arguments)))
-            except QcomError as error:
-                channel.send(("error", type(error).__name__, str(error)))
-            gc.collect()
+        channel.answer(connection, _Server(stack), gc.collect)
 
 
 class _Server:
@@ -218,13 +169,13 @@ class _Server:
         return self._checked(functools.partial(models.pickled, model, seed))
 
     def answer_run(
-        self, data: bytes, packed: dict[str, _Packed], watch: tuple[int, ...], stop: int | None
+        self, data: bytes, packed: dict[str, Packed], watch: tuple[int, ...], stop: int | None
     ) -> tuple[Any, ...]:
         graph = reading.read(data, "graph")
-        inputs = {name: _unpack(array) for name, array in packed.items()}
+        inputs = {name: unpack(array) for name, array in packed.items()}
         run = self._checked(lambda: execution.run(graph, inputs, watch, stop))
-        outputs = {number: tuple(map(_pack, arrays)) for number, arrays in run.outputs.items()}
-        return tuple(map(_pack, run.results)), tuple(run.seconds), outputs
+        outputs = {number: tuple(map(pack, arrays)) for number, arrays in run.outputs.items()}
+        return tuple(map(pack, run.results)), tuple(run.seconds), outputs
 
     def _checked(self, work: Callable[[], T]) -> T:
         """What it gives; or what the device ran into while it worked."""
@@ -233,12 +184,3 @@ class _Server:
         found = work()
         self._entry.check()
         return found
-
-
-def _pack(array: NDArray[Any]) -> _Packed:
-    return np.ascontiguousarray(array).tobytes(), array.dtype.str, tuple(map(int, array.shape))
-
-
-def _unpack(packed: _Packed) -> NDArray[Any]:
-    data, dtype, shape = packed
-    return np.frombuffer(data, np.dtype(dtype), math.prod(shape)).reshape(shape).copy()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from pytest_qcom.devices import remote
+from pytest_qcom.devices import channel
 from pytest_qcom.errors import DeviceUnavailable, GraphError
 from pytest_qcom.openpilot import execution, patch, places, registry
 from pytest_qcom.openpilot.graph import Graph
@@ -19,7 +19,7 @@ Captured = Callable[[str], Graph]
 @pytest.fixture(scope="module")
 def far() -> Iterator[Distant]:
     """A virtual device in a process of its own."""
-    with places.distant("far", "virtual", "strict", remote.HERE) as place:
+    with places.distant("far", "virtual", "strict", channel.HERE) as place:
         yield place
 
 
@@ -59,7 +59,7 @@ def test_what_goes_wrong_there_is_said_here(far: Distant) -> None:
 @pytest.mark.parametrize(
     ("device", "address", "words"),
     [
-        ("none", remote.HERE, r"^device far: device 'none': unknown, "),
+        ("none", channel.HERE, r"^device far: device 'none': unknown, "),
         ("virtual", "popen//python=/no/such/python", r"^device far: no process at popen//python=/no/such"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_place_that_is_not_there(device: str, address: str, words: str) -> Non
 
 
 def test_a_process_that_ends_takes_nothing_with_it() -> None:
-    with places.distant("far", "virtual", "strict", remote.HERE) as place:
+    with places.distant("far", "virtual", "strict", channel.HERE) as place:
         place._channel.gateway.exit()
         with pytest.raises(DeviceUnavailable, match=r"^device far: its process ended during capture "):
             place.graph("input-pack")
