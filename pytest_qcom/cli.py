@@ -340,6 +340,12 @@ def _where(options: argparse.Namespace) -> str:
     return device + hazards + (" --races" if options.races else "")
 
 
+def _judged(facts: Mapping[str, Any]) -> tuple[Facts, Sequence[str], int]:
+    """What a command that checks results gives."""
+    lines = [f"{name}: {value}" for name, value in facts.items() if name not in _WORST]
+    return facts, lines, 0 if facts["ok"] else FAILED
+
+
 def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     """Runs a kernel on random inputs and checks its output."""
     from pytest_qcom import conformance
@@ -349,8 +355,7 @@ def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     with racing(options, entry), entry.open(options.hazards) as device:
         facts = conformance.facts(device, target, options.seed, options.rounds)
     facts["repeat"] += _where(options)
-    lines = [f"{name}: {value}" for name, value in facts.items() if name not in _WORST]
-    return facts, lines, 0 if facts["ok"] else FAILED
+    return _judged(facts)
 
 
 def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
@@ -363,8 +368,7 @@ def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     with racing(options, entry), entry.open(options.hazards) as device:
         facts = composed.facts(device, target, options.seed)
     facts["repeat"] += _where(options)
-    lines = [f"{name}: {value}" for name, value in facts.items() if name not in _WORST]
-    return facts, lines, 0 if facts["ok"] else FAILED
+    return _judged(facts)
 
 
 def split(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
@@ -373,8 +377,7 @@ def split(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
 
     shape = (options.m, options.n, options.k)
     facts = split_.facts(options.devices, Path.cwd(), shape, options.seed, options.rounds, options.hazards)
-    lines = [f"{name}: {value}" for name, value in facts.items()]
-    return facts, lines, 0 if facts["ok"] else FAILED
+    return _judged(facts)
 
 
 def disassemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
