@@ -6,13 +6,17 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from pytest_qcom.analysis.findings import Site
+from pytest_qcom.analysis.findings import Finding, Rule, Site
 from pytest_qcom.analysis.graph import Graph
 from pytest_qcom.analysis.steps import Step, registers_of
 from pytest_qcom.analysis.storage import Storage
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.text import text
+
+S = TypeVar("S")
+"""What a check knows at a place of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,53 @@ class Context:
     order: tuple[int, ...]
     issue: tuple[int, ...]
 
-    def site(self, index: int) -> Site:
-        """An instruction as a finding names it."""
-        return Site(index, text(self.program.instrs[index]))
+    def finding(
+        self,
+        rule: Rule,
+        index: int,
+        effect: str,
+        fix: str,
+        *,
+        producer: int | None = None,
+        register: str = "",
+        available: int | None = None,
+        needed: int | None = None,
+    ) -> Finding:
+        """What goes wrong at instruction ``index``, because of ``producer`` where one is to blame."""
+        cause = None if producer is None else site(self.program, producer)
+        return Finding(rule, site(self.program, index), effect, fix, register, cause, available, needed)
+
+    def within(self, position: int) -> range:
+        """The instructions of a node."""
+        node = self.graph.nodes[position]
+        return range(node.start, node.stop)
+
+    def entries(self, first: S, through: Callable[[int, S], S], join: Callable[[S, S], S]) -> dict[int, S]:
+        """What holds before each reachable node, joined over all paths to it until nothing changes.
+
+        Args:
+            first: what holds before the first instruction.
+            through: (node, what holds before it) to what holds behind it; it leaves its argument as it is.
+            join: of two paths; equal to the first one where the second one adds nothing.
+        """
+        found = {0: first}
+        todo = list(reversed(self.order))
+        queued = set(todo)
+        while todo:
+            position = todo.pop()
+            queued.discard(position)
+            if position not in found:  # comes back once a predecessor has been seen
+                continue
+            leaving = through(position, found[position])
+            for successor in self.graph.nodes[position].successors:
+                known = successor in found
+                joined = join(found[successor], leaving) if known else leaving
+                if not known or joined != found[successor]:
+                    found[successor] = joined
+                    if successor not in queued:
+                        queued.add(successor)
+                        todo.append(successor)
+        return found
 
     def names(self, index: int, cells: int, *, written: bool, timing: bool = False) -> str:
         """The registers of an instruction that lie on ``cells`` of either storage: ``r0.x, r0.y``."""
@@ -86,3 +134,8 @@ class Context:
                 for other in node.predecessors:
                     heapq.heappush(paths, (slots, other))
         return 0
+
+
+def site(program: Program, index: int) -> Site:
+    """An instruction as a finding names it."""
+    return Site(index, text(program.instrs[index]))

@@ -114,18 +114,15 @@ class _Walk:
                 return
 
     def _finding(self, index: int, instr: Instr, reg: Reg, place: str, fiber: int, extent: Extent) -> Finding:
-        context, producer = self.context, self.writers.get(reg)
         result = "writes nothing" if isinstance(instr.op.effect, Store) else "reads zeros"
-        return Finding(
-            rule=findings.OUTSIDE_IMAGE,
-            register=str(reg),
-            consumer=context.site(index),
-            producer=None if producer is None else context.site(producer),
-            available=None,
-            needed=None,
-            effect=f"{result} at {place} of an image of {extent[0]} by {extent[1]} texels, in fiber {fiber} "
+        return self.context.finding(
+            findings.OUTSIDE_IMAGE,
+            index,
+            f"{result} at {place} of an image of {extent[0]} by {extent[1]} texels, in fiber {fiber} "
             f"of workgroup {self.group}",
-            fix="coordinates within the image, or a larger image",
+            "coordinates within the image, or a larger image",
+            producer=self.writers.get(reg),
+            register=str(reg),
         )
 
 

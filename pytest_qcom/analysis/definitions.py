@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 from pytest_qcom.analysis import findings
@@ -25,8 +26,7 @@ def footprint(context: Context, fregs: int, hregs: int) -> list[Finding]:
     found: list[Finding] = []
     reported = set()
     for position in context.order:
-        node = context.graph.nodes[position]
-        for index in range(node.start, node.stop):
+        for index in context.within(position):
             step = context.steps[index]
             outside = (step.read_mask | step.write_mask) & GENERAL & ~within
             if not outside:
@@ -45,15 +45,12 @@ def footprint(context: Context, fregs: int, hregs: int) -> list[Finding]:
 def _outside(context: Context, index: int, reg: Reg, fregs: int, hregs: int) -> Finding:
     used = context.program.footprint()
     name, declared, need = ("hregs", hregs, used[1]) if reg.half else ("fregs", fregs, used[0])
-    return Finding(
-        rule=findings.HALF_FOOTPRINT if reg.half else findings.FULL_FOOTPRINT,
+    return context.finding(
+        findings.HALF_FOOTPRINT if reg.half else findings.FULL_FOOTPRINT,
+        index,
+        f"reaches beyond {name}={declared} into registers of another wave",
+        f"{name}={max(need, reg.num // 4 + 1)}",
         register=str(reg),
-        consumer=context.site(index),
-        producer=None,
-        available=None,
-        needed=None,
-        effect=f"reaches beyond {name}={declared} into registers of another wave",
-        fix=f"{name}={max(need, reg.num // 4 + 1)}",
     )
 
 
@@ -63,36 +60,20 @@ def budget(context: Context, fregs: int, hregs: int, thread128: bool) -> list[Fi
     if register_waves(cost, thread128) or not context.steps:
         return []
     room = A630.registers.vec4.value // (2 if thread128 else 1)
-    return [
-        Finding(
-            rule=findings.REGISTER_BUDGET,
-            register="",
-            consumer=context.site(0),
-            producer=None,
-            available=None,
-            needed=None,
-            effect=f"fregs={fregs} and hregs={hregs} take {cost} vec4 a fiber of {room}: no wave starts",
-            fix="fewer registers" + (" or THREAD64" if thread128 else ""),
-        )
-    ]
+    effect = f"fregs={fregs} and hregs={hregs} take {cost} vec4 a fiber of {room}: no wave starts"
+    fix = "fewer registers" + (" or THREAD64" if thread128 else "")
+    return [context.finding(findings.REGISTER_BUDGET, 0, effect, fix)]
 
 
-def _reach(context: Context, first: int, transfer: Callable[[int, Step], int]) -> list[int]:
+def _reach(context: Context, first: int, transfer: Callable[[int, Step], int]) -> dict[int, int]:
     """Union over all paths of a bit set that grows and shrinks by ``transfer``: its value at each entry."""
-    nodes = context.graph.nodes
-    entry = [0] * len(nodes)
-    entry[0] = first
-    todo = list(reversed(context.order))
-    while todo:
-        position = todo.pop()
-        state = entry[position]
-        for step in context.steps[nodes[position].start : nodes[position].stop]:
-            state = transfer(state, step)
-        for successor in nodes[position].successors:
-            if state & ~entry[successor]:
-                entry[successor] |= state
-                todo.append(successor)
-    return entry
+
+    def through(position: int, state: int) -> int:
+        for index in context.within(position):
+            state = transfer(state, context.steps[index])
+        return state
+
+    return context.entries(first, through, operator.or_)
 
 
 def uninitialized(context: Context, preset: int) -> list[Finding]:
@@ -100,9 +81,8 @@ def uninitialized(context: Context, preset: int) -> list[Finding]:
     entry = _reach(context, preset, lambda state, step: state | step.write_mask)
     found = []
     for position in context.order:
-        node = context.graph.nodes[position]
         known = entry[position]
-        for index in range(node.start, node.stop):
+        for index in context.within(position):
             step = context.steps[index]
             missing = step.read_mask & ~known
             if missing:
@@ -120,16 +100,8 @@ def _unwritten(context: Context, index: int, cells: int) -> Finding:
     written = (access.reg for step in context.steps for access in step.writes)
     if twin is not None and not context.storage.merged and twin in written:
         fix += f"; {twin}, which is written, is another register in split mode"
-    return Finding(
-        rule=findings.UNINITIALIZED,
-        register=names,
-        consumer=context.site(index),
-        producer=None,
-        available=None,
-        needed=None,
-        effect=f"reads in {names} what an earlier wave left there",
-        fix=fix,
-    )
+    effect = f"reads in {names} what an earlier wave left there"
+    return context.finding(findings.UNINITIALIZED, index, effect, fix, register=names)
 
 
 def _twin(reg: Reg) -> Reg | None:
@@ -156,8 +128,8 @@ def aliases(context: Context) -> list[Finding]:
     entry = _reach(context, 0, transfer)
     found = []
     for position in context.order:
-        node, state = context.graph.nodes[position], entry[position]
-        for index in range(node.start, node.stop):
+        state = entry[position]
+        for index in context.within(position):
             full, half = plain[index][1]
             by_full, by_half = state & GENERAL, state >> shift
             crossed = (full & by_half & ~by_full) | (half & by_full & ~by_half)
@@ -179,13 +151,11 @@ def _crossed(context: Context, index: int, cells: int) -> Finding:
     names = context.names(index, cells, written=False)
     producer = context.search(index, lambda step: bool(step.write_mask & cells), lambda step: False)
     written = "" if producer is None else context.names(producer, cells, written=True)
-    return Finding(
-        rule=findings.ALIAS,
+    return context.finding(
+        findings.ALIAS,
+        index,
+        f"{names} lies on {written}: reads the bits of that value, not an earlier one of {names}",
+        f"another register than {written}, or split registers",
+        producer=producer,
         register=names,
-        consumer=context.site(index),
-        producer=None if producer is None else context.site(producer),
-        available=None,
-        needed=None,
-        effect=f"{names} lies on {written}: reads the bits of that value, not an earlier one of {names}",
-        fix=f"another register than {written}, or split registers",
     )

@@ -9,6 +9,7 @@ may still remove it; and a flag that awaits a result takes at least as long as t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from pytest_qcom.analysis import findings
 from pytest_qcom.analysis.context import Context
@@ -69,69 +70,42 @@ class _Clock:
         ss, sy = (until - self.cycle if until > self.cycle else _NEVER for until in (self.ss, self.sy))
         return _Clock(0, recent, ss, sy)
 
-    def join(self, other: _Clock) -> bool:
-        """Takes another path in, the worse of both; whether that changed anything. Both are at cycle 0."""
-        changed = False
+    def join(self, other: _Clock) -> _Clock:
+        """The worse of two paths, both at cycle 0."""
+        recent = dict(self.recent)
         for key, at in other.recent.items():
-            if self.recent.get(key, _NEVER) < at:
-                self.recent[key] = at
-                changed = True
-        if other.ss < self.ss or other.sy < self.sy:
-            self.ss, self.sy = min(self.ss, other.ss), min(self.sy, other.sy)
-            changed = True
-        return changed
+            recent[key] = max(recent.get(key, _NEVER), at)
+        return _Clock(0, recent, min(self.ss, other.ss), min(self.sy, other.sy))
 
 
 def distances(context: Context) -> list[Finding]:
     """All results read too early, in program order; each as if it had been mended from then on."""
-    entry = _fixed_point(context)
+    entry = context.entries(_Clock(), partial(_through, context), _Clock.join)
     found: list[Finding] = []
     as_mesa, mixed = context.as_mesa, context.timing.merged
     for position in context.order:
-        node = context.graph.nodes[position]
         clock = entry[position].copy()
-        for index in range(node.start, node.stop):
+        for index in context.within(position):
             step = context.steps[index]
             if not as_mesa:
                 clock.wait(step)
             if clock.recent:
                 worst = _worst(step, clock.recent, clock.cycle, mixed)
                 if worst is not None:
-                    finding, short = _report(context, index, node.start, *worst)
+                    finding, short = _report(context, index, *worst)
                     found.append(finding)
                     clock.cycle += short
             clock.issue(step, as_mesa)
     return found
 
 
-def _fixed_point(context: Context) -> list[_Clock]:
-    nodes = context.graph.nodes
-    entry: list[_Clock | None] = [None] * len(nodes)
-    entry[0] = _Clock()
-    todo = list(reversed(context.order))
-    queued = set(todo)
-    while todo:
-        position = todo.pop()
-        queued.discard(position)
-        node, start = nodes[position], entry[position]
-        if start is None:  # comes back once a predecessor has been seen
-            continue
-        clock = start.copy()
-        for step in context.steps[node.start : node.stop]:
-            if not context.as_mesa:
-                clock.wait(step)
-            clock.issue(step, context.as_mesa)
-        leaving = clock.leave()
-        for successor in node.successors:
-            target = entry[successor]
-            if target is None:
-                entry[successor], changed = leaving.copy(), True
-            else:
-                changed = target.join(leaving)
-            if changed and successor not in queued:
-                queued.add(successor)
-                todo.append(successor)
-    return [clock or _Clock() for clock in entry]
+def _through(context: Context, position: int, before: _Clock) -> _Clock:
+    clock = before.copy()
+    for index in context.within(position):
+        if not context.as_mesa:
+            clock.wait(context.steps[index])
+        clock.issue(context.steps[index], context.as_mesa)
+    return clock.leave()
 
 
 def _worst(step: Step, recent: dict[int, int], cycle: int, mixed: bool) -> tuple[Touch, int, int] | None:
@@ -150,9 +124,8 @@ def _worst(step: Step, recent: dict[int, int], cycle: int, mixed: bool) -> tuple
     return None if worst is None else (worst, most, slots)
 
 
-def _report(
-    context: Context, index: int, start: int, touch: Touch, short: int, need: int
-) -> tuple[Finding, int]:
+def _report(context: Context, index: int, touch: Touch, short: int, need: int) -> tuple[Finding, int]:
+    """The finding, and the slots that are missing."""
     cell, kind, offset, _ = touch
     names = _name(context, index, touch)
     mask = 1 << cell
@@ -167,19 +140,17 @@ def _report(
         special = next(a.reg for a in context.steps[index].reads if cell in timing.cells(a.reg))
         rule = findings.EARLY_ADDRESS if special.address else findings.EARLY_PREDICATE
     needed = _between(context, producer, cell, offset, need)
-    return (
-        Finding(
-            rule=rule,
-            register=names,
-            consumer=context.site(index),
-            producer=None if producer is None else context.site(producer),
-            available=needed - short,
-            needed=needed,
-            effect=f"reads {names} from before the write",
-            fix=_fix(context, index, start, short),
-        ),
-        short,
+    finding = context.finding(
+        rule,
+        index,
+        f"reads {names} from before the write",
+        _fix(context, index, short),
+        producer=producer,
+        register=names,
+        available=needed - short,
+        needed=needed,
     )
+    return finding, short
 
 
 def _between(context: Context, producer: int | None, cell: int, offset: int, need: int) -> int:
@@ -197,9 +168,9 @@ def _name(context: Context, index: int, touch: Touch) -> str:
     return ""
 
 
-def _fix(context: Context, index: int, start: int, short: int) -> str:
+def _fix(context: Context, index: int, short: int) -> str:
     """The smallest change: a (nopN) on the instruction before, a longer nop, or a new one."""
-    if index > start:
+    if index > context.graph.nodes[context.graph.node_of[index]].start:
         before = context.program.instrs[index - 1]
         if before.op.cat in (2, 3) and not before.rpt and before.nop + short <= A630.code.nop.value:
             return f"(nop{before.nop + short}) on #{index - 1}"

@@ -6,6 +6,8 @@ through it, or written where only some fibers run. Rules: Mesa, ``ir3_reconverge
 
 from __future__ import annotations
 
+import operator
+
 from pytest_qcom.analysis import findings, values
 from pytest_qcom.analysis.context import Context
 from pytest_qcom.analysis.findings import Finding
@@ -105,16 +107,12 @@ def _divergent_branches(
 
     ``met``: what differs at the start of nodes, so that copies ``within`` need not count as divergent.
     """
-    nodes = context.graph.nodes
-    entry = [0] * len(nodes)
-    entry[0] = preset
     branches: set[int] = set()
     known: dict[int, tuple[Move, ...] | None] = {}
-    todo = list(reversed(context.order))
-    while todo:
-        position = todo.pop()
-        state = entry[position] | (met or {}).get(position, 0)
-        for index in range(nodes[position].start, nodes[position].stop):
+
+    def through(position: int, state: int) -> int:
+        state |= (met or {}).get(position, 0)
+        for index in context.within(position):
             step, instr = context.steps[index], context.program.instrs[index]
             own = isinstance(instr.op.effect, Atomic | Shuffle | FiberId)
             if index not in known:
@@ -129,10 +127,9 @@ def _divergent_branches(
             elect = flow(instr) is Flow.ELECT  # reads nothing, and parts whatever is in the registers
             if _parts(context, position, index) and (elect or step.read_mask & state):
                 branches.add(position)
-        for successor in nodes[position].successors:
-            if state & ~entry[successor]:
-                entry[successor] |= state
-                todo.append(successor)
+        return state
+
+    context.entries(preset, through, operator.or_)
     return branches
 
 
@@ -157,18 +154,15 @@ def _parts(context: Context, position: int, index: int) -> bool:
 def _barriers(context: Context, node: int, region: set[int]) -> list[Finding]:
     branch = context.graph.nodes[node].stop - 1
     return [
-        Finding(
-            rule=findings.DIVERGENT_BARRIER,
-            register="",
-            consumer=context.site(index),
-            producer=context.site(branch),
-            available=None,
-            needed=None,
-            effect="waits for fibers that took the other way: the workgroup never goes on",
-            fix="a barrier that every fiber reaches",
+        context.finding(
+            findings.DIVERGENT_BARRIER,
+            index,
+            "waits for fibers that took the other way: the workgroup never goes on",
+            "a barrier that every fiber reaches",
+            producer=branch,
         )
         for position in sorted(region)
-        for index in range(context.graph.nodes[position].start, context.graph.nodes[position].stop)
+        for index in context.within(position)
         if context.steps[index].barrier
     ]
 
@@ -182,15 +176,5 @@ def _join(context: Context, node: int, join: int | None) -> list[Finding]:
         return []
     if flow(context.program.instrs[branch]) is Flow.ELECT and first == branch + 1:
         return []  # a loop of elections: the others come here one by one, elected in their turn
-    return [
-        Finding(
-            rule=findings.MISSING_JOIN,
-            register="",
-            consumer=context.site(first),
-            producer=context.site(branch),
-            available=None,
-            needed=None,
-            effect="goes on without the fibers that took the other way",
-            fix=f"(jp) on #{first}",
-        )
-    ]
+    effect = "goes on without the fibers that took the other way"
+    return [context.finding(findings.MISSING_JOIN, first, effect, f"(jp) on #{first}", producer=branch)]

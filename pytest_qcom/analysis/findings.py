@@ -195,24 +195,24 @@ class Finding:
 
     Attributes:
         rule: what is broken.
-        register: the register concerned, by name; empty where none is.
         consumer: the instruction that goes wrong.
+        effect: what the hardware would do.
+        fix: the smallest change that mends it.
+        register: the register concerned, by name; empty where none is.
         producer: the instruction that it should have waited for, where there is one.
         available: issue slots between the two, ``None`` where they do not count.
         needed: issue slots that the hardware needs; of a result that a flag awaits, the fewest cycles that it
             takes: cached, one component, one wave.
-        effect: what the hardware would do.
-        fix: the smallest change that mends it.
     """
 
     rule: Rule
-    register: str
     consumer: Site
-    producer: Site | None
-    available: int | None
-    needed: int | None
     effect: str
     fix: str
+    register: str = ""
+    producer: Site | None = None
+    available: int | None = None
+    needed: int | None = None
 
     def __str__(self) -> str:
         cause = f" of {self.producer}" if self.producer else ""

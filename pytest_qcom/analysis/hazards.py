@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from pytest_qcom.analysis import findings
-from pytest_qcom.analysis.context import Context
+from pytest_qcom.analysis.context import Context, site
 from pytest_qcom.analysis.coordinates import Extent, coordinates
 from pytest_qcom.analysis.definitions import aliases, budget, footprint, uninitialized
 from pytest_qcom.analysis.distances import distances
@@ -30,7 +30,6 @@ from pytest_qcom.analysis.waits import waits
 from pytest_qcom.errors import HazardError
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import NO_REGISTER, Reg
-from pytest_qcom.isa.text import text
 
 __all__ = ["Presets", "check", "lint", "preset", "to_json", "to_sarif"]
 
@@ -141,23 +140,15 @@ def check(
         raise HazardError(f"{found[0]}{more}", findings=[finding.facts() for finding in found])
 
 
-def _site(program: Program, index: int) -> Site:
-    return Site(index, text(program.instrs[index]))
-
-
-def _plain(rule: findings.Rule, site: Site, effect: str, fix: str) -> Finding:
-    return Finding(rule, "", site, None, None, None, effect, fix)
-
-
 def _structure(program: Program) -> list[Finding]:
     """Faults that leave no graph to walk."""
     size = len(program.instrs)
     if not size:
-        return [_plain(findings.MISSING_END, Site(0, ""), "runs whatever lies in memory", "append end")]
+        return [Finding(findings.MISSING_END, Site(0, ""), "runs whatever lies in memory", "append end")]
     return [
-        _plain(
+        Finding(
             findings.BRANCH_RANGE,
-            _site(program, index),
+            site(program, index),
             f"jumps to #{index + program.instrs[index]['target']}, outside #0 to #{size - 1}",
             "a target within the program",
         )
@@ -167,11 +158,11 @@ def _structure(program: Program) -> list[Finding]:
 
 def _paths(context: Context) -> list[Finding]:
     """Paths that never end and code that never runs."""
-    program, graph = context.program, context.graph
+    graph = context.graph
     found = [
-        _plain(
+        context.finding(
             findings.MISSING_END,
-            _site(program, graph.nodes[position].stop - 1),
+            graph.nodes[position].stop - 1,
             "runs on into what lies behind the program",
             "append end",
         )
@@ -180,9 +171,9 @@ def _paths(context: Context) -> list[Finding]:
     lost, told = after_end(context)  # what follows is told with it
     found += lost
     found += [
-        _plain(
+        context.finding(
             findings.UNREACHABLE,
-            _site(program, node.start),
+            node.start,
             f"#{node.start} to #{node.stop - 1} never run",
             "remove them, or branch there",
         )

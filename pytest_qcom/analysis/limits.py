@@ -23,15 +23,14 @@ def operands(context: Context) -> list[Finding]:
     found = []
     known: dict[Instr, tuple[Rule, str, str] | None] = {}
     for position in context.order:
-        node = context.graph.nodes[position]
-        for index in range(node.start, node.stop):
+        for index in context.within(position):
             instr = context.program.instrs[index]
             if instr not in known:
                 known[instr] = _wrong(instr)
             wrong = known[instr]
             if wrong is not None:
                 rule, effect, fix = wrong
-                found.append(_plain(context, rule, index, effect, fix))
+                found.append(context.finding(rule, index, effect, fix))
     return found
 
 
@@ -73,17 +72,16 @@ def after_end(context: Context) -> tuple[list[Finding], int]:
     ]
     found, first = [], len(graph.nodes)
     for position, live in enumerate(graph.reachable):
-        node = graph.nodes[position]
-        before = [end for end in ends if end < node.start]
+        before = [end for end in ends if end < graph.nodes[position].start]
         if live or not before:
             continue
-        for index in range(node.start, node.stop):
+        for index in context.within(position):
             what = _lost(instrs[index])
             if what:
                 first = min(first, position)
                 effect = f"never runs: the program ends at #{before[-1]}"
                 fix = f"{what} before #{before[-1]}, or nothing"
-                found.append(_plain(context, findings.AFTER_END, index, effect, fix, before[-1]))
+                found.append(context.finding(findings.AFTER_END, index, effect, fix, producer=before[-1]))
                 break
     return found, first
 
@@ -106,15 +104,5 @@ def workgroup(context: Context, fregs: int, hregs: int, thread128: bool, fibers:
         f"a workgroup of {fibers} fibers is {needed} waves, and fregs={fregs} and hregs={hregs} leave room "
         f"for {waves}: it never starts"
     )
-    return [
-        _plain(
-            context, findings.WORKGROUP_WAVES, 0, effect, f"at most {waves * wave} fibers, or fewer registers"
-        )
-    ]
-
-
-def _plain(
-    context: Context, rule: Rule, index: int, effect: str, fix: str, producer: int | None = None
-) -> Finding:
-    cause = None if producer is None else context.site(producer)
-    return Finding(rule, "", context.site(index), cause, None, None, effect, fix)
+    fix = f"at most {waves * wave} fibers, or fewer registers"
+    return [context.finding(findings.WORKGROUP_WAVES, 0, effect, fix)]

@@ -78,7 +78,7 @@ def differing(states: list[Names]) -> Iterator[int]:
 
 
 def _behind(context: Context, position: int, names: Names) -> Names:
-    for index in range(context.graph.nodes[position].start, context.graph.nodes[position].stop):
+    for index in context.within(position):
         copied = moves(context, index)
         if copied is None:
             for access in context.steps[index].writes:

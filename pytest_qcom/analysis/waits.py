@@ -8,6 +8,7 @@ storage cells, joined over the paths into a block until nothing changes. Rules: 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from pytest_qcom.analysis import findings
 from pytest_qcom.analysis.context import Context
@@ -30,13 +31,16 @@ class _State:
     def copy(self) -> _State:
         return _State(self.ss, self.sy, self.held_ss, self.held_any, self.barrier_ss, self.barrier_sy)
 
-    def join(self, other: _State) -> None:
-        self.ss |= other.ss
-        self.sy |= other.sy
-        self.held_ss |= other.held_ss
-        self.held_any |= other.held_any
-        self.barrier_ss |= other.barrier_ss
-        self.barrier_sy |= other.barrier_sy
+    def join(self, other: _State) -> _State:
+        """What is outstanding on either of two paths."""
+        return _State(
+            self.ss | other.ss,
+            self.sy | other.sy,
+            self.held_ss | other.held_ss,
+            self.held_any | other.held_any,
+            self.barrier_ss | other.barrier_ss,
+            self.barrier_sy | other.barrier_sy,
+        )
 
     def clear_ss(self) -> None:
         self.ss = self.held_ss = self.held_any = 0
@@ -45,6 +49,13 @@ class _State:
     def clear_sy(self) -> None:
         self.sy = self.held_any = 0
         self.barrier_sy = False
+
+    def wait(self, step: Step) -> None:
+        """Honours the flags of a step."""
+        if step.ss:
+            self.clear_ss()
+        if step.sy:
+            self.clear_sy()
 
     def issue(self, step: Step) -> None:
         """What a step leaves outstanding, once its own flags have been honoured."""
@@ -62,17 +73,13 @@ class _State:
 
 def waits(context: Context) -> list[Finding]:
     """All missing waits, in program order; each is reported once, as if it stood there from then on."""
-    entry = _fixed_point(context)
+    entry = context.entries(_State(), partial(_through, context), _State.join)
     found: list[Finding] = []
     for position in context.order:
-        node = context.graph.nodes[position]
         state = entry[position].copy()
-        for index in range(node.start, node.stop):
+        for index in context.within(position):
             step = context.steps[index]
-            if step.ss:
-                state.clear_ss()
-            if step.sy:
-                state.clear_sy()
+            state.wait(step)
             touched = step.wait_reads | step.wait_writes
             if (
                 (state.ss | state.sy) & touched
@@ -84,29 +91,12 @@ def waits(context: Context) -> list[Finding]:
     return found
 
 
-def _fixed_point(context: Context) -> list[_State]:
-    nodes = context.graph.nodes
-    entry = [_State() for _ in nodes]
-    todo = list(reversed(context.order))
-    queued = set(todo)
-    while todo:
-        position = todo.pop()
-        queued.discard(position)
-        node = nodes[position]
-        state = entry[position].copy()
-        for step in context.steps[node.start : node.stop]:
-            if step.ss:
-                state.clear_ss()
-            if step.sy:
-                state.clear_sy()
-            state.issue(step)
-        for successor in node.successors:
-            before = entry[successor].copy()
-            entry[successor].join(state)
-            if entry[successor] != before and successor not in queued:
-                queued.add(successor)
-                todo.append(successor)
-    return entry
+def _through(context: Context, position: int, before: _State) -> _State:
+    state = before.copy()
+    for index in context.within(position):
+        state.wait(context.steps[index])
+        state.issue(context.steps[index])
+    return state
 
 
 def _report(context: Context, index: int, state: _State) -> list[Finding]:
@@ -156,15 +146,15 @@ def _result(context: Context, index: int, cells: int, sync: Sync) -> Finding:
         effect = f"{'reads' if early else 'may read'} {names} from before the result"
     else:
         effect = f"writes {names}, and the late result {'then overwrites' if early else 'may overwrite'} it"
-    return Finding(
-        rule=rules[0] if read else rules[1],
+    return context.finding(
+        rules[0] if read else rules[1],
+        index,
+        effect,
+        _wait(context, index, sync.value),
+        producer=producer,
         register=names,
-        consumer=context.site(index),
-        producer=None if producer is None else context.site(producer),
         available=available,
         needed=needed or None,
-        effect=effect,
-        fix=_wait(context, index, sync.value),
     )
 
 
@@ -179,28 +169,23 @@ def _overwrite(context: Context, index: int, cells: int, state: _State) -> Findi
     choice = _wait(context, index, "ss")
     if any_flag:
         choice += f" or (sy) on #{index}"
-    return Finding(
-        rule=findings.SOURCE_OVERWRITE,
+    return context.finding(
+        findings.SOURCE_OVERWRITE,
+        index,
+        f"changes {names} before the earlier instruction has read it: that one may use the new value",
+        f"{choice}, or another register",
+        producer=producer,
         register=names,
-        consumer=context.site(index),
-        producer=None if producer is None else context.site(producer),
-        available=None,
-        needed=None,
-        effect=f"changes {names} before the earlier instruction has read it: that one may use the new value",
-        fix=f"{choice}, or another register",
     )
 
 
 def _barrier(context: Context, index: int, state: _State) -> Finding:
     producer = context.search(index, lambda other: other.barrier, lambda other: False)
     flags = [name for name, missing in (("ss", state.barrier_ss), ("sy", state.barrier_sy)) if missing]
-    return Finding(
-        rule=findings.BARRIER_WAIT,
-        register="",
-        consumer=context.site(index),
-        producer=None if producer is None else context.site(producer),
-        available=None,
-        needed=None,
-        effect="runs before the barrier's memory accesses are done",
-        fix=" and ".join(_wait(context, index, flag) for flag in flags),
+    return context.finding(
+        findings.BARRIER_WAIT,
+        index,
+        "runs before the barrier's memory accesses are done",
+        " and ".join(_wait(context, index, flag) for flag in flags),
+        producer=producer,
     )
