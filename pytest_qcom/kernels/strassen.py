@@ -31,6 +31,11 @@ LEVELS = 5
 _BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together, in short and long chains
 _LONG = 128  # steps
 _CACHED = 2**14  # elements of products that are bounded together, so that they stay in a processor's cache
+_ALONE = 2**18  # multiplications up to which BLAS uses one thread: several wait for each other by spinning
+_SLACK, _LEAST = (
+    2.0**-20,
+    2.0**-126,
+)  # a float32 sum of magnitudes lacks less than this share, and this, a step
 
 # Blocks 11, 12, 21, 22 are a to d, the seven products a to g. What is left of the colon are sums that several
 # others need, right of it are the operands of the seven products, or the blocks of C.
@@ -215,7 +220,7 @@ def operands(
 
     Derivation. An operand is a sum of blocks with their signs, of as many as the product of the levels'
     counts. A compiler may add them up in another order than the levels have, so nothing is taken for granted
-    of it: the error is that of the blocks and what :func:`_sum_error` gives for that many terms in any order.
+    of it: the error is that of the blocks and what :func:`_summed` adds for that many terms in any order.
 
     Args:
         product: the only one whose operand is made, (batch, rows', cols'); -1: all are.
@@ -232,7 +237,7 @@ def operands(
         terms = np.kron(terms, abs(table).sum(1))
     value, size, error = parts
     terms = np.tile(terms, len(value) // len(terms))[:, None, None]
-    return Rounded(value, error + _sum_error(terms, size + error, arithmetic))
+    return _summed(value, size, error, terms, arithmetic)
 
 
 def each_operand(
@@ -244,7 +249,7 @@ def each_operand(
     def descend(parts: tuple[Float, ...], terms: int, left: int) -> Iterator[Rounded]:
         if not left:
             value, size, error = parts
-            yield Rounded(value, error + _sum_error(np.array(terms), size + error, arithmetic))
+            yield _summed(value, size, error, np.array(terms), arithmetic)
             return
         for row in table[:, None]:
             rows = (row, abs(row), abs(row))
@@ -257,8 +262,20 @@ def each_operand(
 def _transformed(matrices: Float, table: Ints) -> Float:
     """Sums of the quarters of (batch, rows, cols), a row of the table each."""
     batch, rows, cols = matrices.shape
-    found = table.astype(np.float64) @ split(matrices, 1).reshape(batch, 4, -1)
+    found = np.empty((batch, len(table), rows // 2, cols // 2))
+    blocks = split(matrices, 1)
+    quarters = [blocks[:, i, j] for i in (0, 1) for j in (0, 1)]
+    for number, signs in enumerate(table):
+        _add_up(found[:, number], quarters, signs)
     return found.reshape(batch * len(table), rows // 2, cols // 2)
+
+
+def _add_up(total: Float, terms: Sequence[Float], signs: Ints) -> None:
+    """Puts into ``total`` the sum of terms with signs that are 1, -1 or 0."""
+    first, *others = (int(number) for number in np.flatnonzero(signs))
+    np.multiply(terms[first], signs[first], out=total)
+    for number in others:
+        (np.add if signs[number] > 0 else np.subtract)(total, terms[number], out=total)
 
 
 def results(products: Rounded, form: str, levels: int, arithmetic: Arithmetic) -> Rounded:
@@ -274,76 +291,104 @@ def results(products: Rounded, form: str, levels: int, arithmetic: Arithmetic) -
         tables = (table, abs(table), abs(table))
         parts = tuple(_combined(part, table) for part, table in zip(parts, tables, strict=True))
         terms = np.kron(counts, terms)
-    value, size, error = parts
-    terms = terms.repeat(rows, 0).repeat(cols, 1)
-    return Rounded(value, error + _sum_error(terms, size + error, arithmetic))
+    blocks = (-1, len(terms), rows, len(terms), cols)
+    value, size, error = (part.reshape(blocks) for part in parts)
+    found = _summed(value, size, error, terms[:, None, :, None], arithmetic)
+    return Rounded(parts[0], found.error.reshape(parts[0].shape))
 
 
 def _combined(products: Float, table: Ints) -> Float:
     """The quarters of C, a row of the table each, of (batch * 7, rows, cols)."""
     count, rows, cols = products.shape
-    found = table.astype(np.float64) @ products.reshape(count // PRODUCTS, PRODUCTS, -1)
-    return joined(found.reshape(count // PRODUCTS, 2, 2, rows, cols))
+    each = products.reshape(count // PRODUCTS, PRODUCTS, rows, cols)
+    found = np.empty((count // PRODUCTS, 2, rows, 2, cols))
+    for (i, j), signs in zip(np.ndindex(2, 2), table, strict=True):
+        _add_up(found[:, i, :, j], [each[:, number] for number in range(PRODUCTS)], signs)
+    return found.reshape(count // PRODUCTS, 2 * rows, 2 * cols)
 
 
-def _sum_error(terms: Ints, size: Float, arithmetic: Arithmetic) -> Float:
-    """What rounding adds to a sum of ``terms`` numbers whose magnitudes add up to ``size``.
+def _summed(value: Float, size: Float, error: Float, terms: Ints, arithmetic: Arithmetic) -> Rounded:
+    """A sum of ``terms`` numbers with errors, whose magnitudes add up to ``size``.
 
     Derivation. A sum of n terms in any order has n - 1 additions. Each rounds to nearest by at most u of a
-    result that is at most ``size (1 + u)**(n - 1)``, and flushes at most ``t``; so all add at most
-    ``((1 + u)**(n - 1) - 1) size + (n - 1) t (1 + u)**n``. Storing it in another type rounds once more.
+    result that is at most ``(size + error) (1 + u)**(n - 1)``, and flushes at most ``t``; so all add at most
+    ``((1 + u)**(n - 1) - 1) (size + error) + (n - 1) t (1 + u)**n``. Storing it in another type rounds once
+    more.
     """
     growth = (1 + arithmetic.roundoff) ** (terms - 1.0)
-    error = (growth - 1) * size + (terms - 1) * arithmetic.tiny * growth * (1 + arithmetic.roundoff)
-    return error + arithmetic.stored_roundoff * (size + error) + arithmetic.stored_tiny
+    stored = 1 + arithmetic.stored_roundoff
+    share = growth * stored - 1
+    least = (terms - 1) * arithmetic.tiny * growth * (1 + arithmetic.roundoff) * stored
+    return Rounded(value, error * (1 + share) + size * share + (least + arithmetic.stored_tiny))
 
 
 def multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounded:
     """The products of (batch, m, k) and (batch, k, n), summed over k one after the other.
 
-    Derivation. The computed operands are within their errors of the exact ones, so an exact product of them
-    is within ``|A|' |B|' - |A| |B|`` of that of the exact ones, where ' is the largest magnitude. To this
-    comes the error of the chain as in :func:`~pytest_qcom.kernels.matmul.half_bound`, of prefix sums that
-    are as far from the exact ones again.
+    Derivation. The computed operands are within their errors ``E`` and ``F`` of the exact ones, so an exact
+    product of them is within ``M = E |B| + |A|' F`` of that of the exact ones, where ' is the largest
+    magnitude. To this comes the error of the chain as in
+    :func:`~pytest_qcom.kernels.matmul.half_bound`: within a block of steps, a prefix sum is at most that of
+    the exact products at its start, ``M``, and what the block's magnitudes add up to. Sums of magnitudes are
+    made in float32, and so many of its roundings larger that they are none too small.
     """
-    (batch, m, _), n = left.value.shape, right.value.shape[2]
+    (batch, m, count), n = left.value.shape, right.value.shape[2]
     value, error = np.empty((batch, m, n)), np.empty((batch, m, n))
-    rows = min(m, max(1, _CACHED // n))
+    block = min(count, _BLOCK if count <= _LONG else _LONG_BLOCK)
+    rows = max(1, min(m, _CACHED // n, _ALONE // (block * n)))
     together = max(1, _CACHED // (rows * n))
     for start in range(0, batch, together):
+        ours = slice(start, start + together)
+        b = _Factor.of(right.value[ours], right.error[ours])
         for top in range(0, m, rows):
-            ours, lines = slice(start, start + together), slice(top, top + rows)
-            found = _multiplied(
-                Rounded(left.value[ours, lines], left.error[ours, lines]),
-                Rounded(right.value[ours], right.error[ours]),
-                arithmetic,
-            )
-            value[ours, lines], error[ours, lines] = found.value, found.error
+            lines = slice(top, top + rows)
+            a = _Factor.of(left.value[ours, lines], left.error[ours, lines])
+            value[ours, lines], error[ours, lines] = _multiplied(a, b, block, arithmetic)
     return Rounded(value, error)
 
 
-def _multiplied(left: Rounded, right: Rounded, arithmetic: Arithmetic) -> Rounded:
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """Matrices to multiply: exact values; in float32 their magnitudes, these with errors, and errors."""
+
+    value: Float
+    size: NDArray[np.float32]
+    largest: NDArray[np.float32]
+    error: NDArray[np.float32]
+
+    @staticmethod
+    def of(value: Float, error: Float) -> _Factor:
+        """Factors of some matrices."""
+        size, errors = np.abs(value.astype(np.float32)), error.astype(np.float32)
+        return _Factor(value, size, size + errors, errors)
+
+
+def _multiplied(a: _Factor, b: _Factor, block: int, arithmetic: Arithmetic) -> tuple[Float, Float]:
     """:func:`multiplied` of as many as are done at once."""
-    count = left.value.shape[2]
-    value = np.zeros((*left.value.shape[:2], right.value.shape[2]))
-    moved, error = np.zeros_like(value), np.zeros_like(value)
-    u, t = arithmetic.roundoff, arithmetic.tiny
-    block = _BLOCK if count <= _LONG else _LONG_BLOCK
+    count, u = a.value.shape[2], arithmetic.roundoff
+    value = np.zeros((*a.value.shape[:2], b.value.shape[2]))
+    starts, size, moved = np.zeros_like(value), *np.zeros((2, *value.shape), np.float32)
+    exact = not (a.error.any() or b.error.any())
     for start in range(0, count, block):
         ours = slice(start, start + block)
-        a, b = left.value[:, :, ours], right.value[:, ours]
-        a_size, b_size, steps = np.abs(a), np.abs(b), a.shape[2]
-        size = (a_size + left.error[:, :, ours]) @ (b_size + right.error[:, ours])
-        error += u * (size + steps * (np.abs(value) + moved + size)) + 2 * steps * t
-        value += a @ b
-        moved += size - a_size @ b_size
-    return Rounded(value, moved + error * (1 + u) ** count)
+        starts += np.abs(value)
+        value += a.value[:, :, ours] @ b.value[:, ours]
+        size += a.largest[:, :, ours] @ b.largest[:, ours]
+        if not exact:
+            moved += a.error[:, :, ours] @ b.size[:, ours]
+            moved += a.largest[:, :, ours] @ b.error[:, ours]
+    larger = 1 + count * _SLACK
+    sizes = size * larger + count * _LEAST
+    moves = np.zeros_like(value) if exact else moved * larger + 2 * count * _LEAST
+    chain = u * (sizes + block * (starts + sizes) + count * moves) + 2 * count * arithmetic.tiny
+    return value, moves + chain * (1 + u) ** count
 
 
 def flushed(matrix: NDArray[Any]) -> Rounded:
     """Half matrices as they are, each element that the A630 may take for 0 with that as its error."""
     wide = matrix.astype(np.float64)
-    return Rounded(wide, np.where(np.abs(wide) < matmul.HALF_TINY, np.abs(wide), 0.0))
+    error = np.abs(wide)
+    return Rounded(wide, np.multiply(error, error < matmul.HALF_TINY, out=error))
 
 
 def exact(matrix: NDArray[Any]) -> Rounded:

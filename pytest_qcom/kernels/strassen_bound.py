@@ -23,6 +23,8 @@ from pytest_qcom.kernels.strassen_plan import combine_options, transform_options
 Sides = Mapping[str, Rounded]
 """Matrices A and B."""
 _NOTHING = Arithmetic(0.0, 0.0)
+_LARGE = 2**19
+"""Elements of A and B beyond which products are taken one by one: caches do not hold the others."""
 
 
 def rounded(options: Options, arrays: Arrays) -> Rounded:
@@ -57,30 +59,33 @@ class _Walk:
     stored: float = 0.0
 
     def result(self, sides: Sides) -> Rounded:
-        """C; the products of the outer launch one after the other, which takes the memory of one of them."""
-        found = stages(self.options)
-        if len(found) == 1:
-            return self._inner(found, sides)
-        outer = found[0]
+        """C of A and B."""
+        return self._result(stages(self.options), sides)
+
+    def _result(self, found: tuple[Stage, ...], sides: Sides) -> Rounded:
+        """C of the matrices that some stages start from."""
+        if not found:
+            return self._products(sides["A"], sides["B"])
+        stage, *rest = found
+        if stage.m * stage.k + stage.k * stage.n > _LARGE:
+            products = self._one_by_one(stage, tuple(rest), sides)
+        else:
+            operands = {side: self._operands(stage, side, source) for side, source in sides.items()}
+            products = self._result(tuple(rest), operands)
+        return self._combined(stage, products)
+
+    def _one_by_one(self, stage: Stage, rest: tuple[Stage, ...], sides: Sides) -> Rounded:
+        """The products of a stage one after the other, which takes the memory of one of them."""
         each = (
             strassen.each_operand(
-                sides[side], self.options.form, side, outer.levels, self._arithmetic(outer, side)
+                sides[side], self.options.form, side, stage.levels, self._arithmetic(stage, side)
             )
             for side in "AB"
         )
-        parts = [self._inner(found[1:], {"A": a, "B": b}) for a, b in zip(*each, strict=True)]
-        products = Rounded(
+        parts = [self._result(rest, {"A": a, "B": b}) for a, b in zip(*each, strict=True)]
+        return Rounded(
             np.concatenate([part.value for part in parts]), np.concatenate([part.error for part in parts])
         )
-        return self._combined(outer, products)
-
-    def _inner(self, found: tuple[Stage, ...], sides: Sides) -> Rounded:
-        for stage in found:
-            sides = {side: self._operands(stage, side, source) for side, source in sides.items()}
-        products = self._products(sides["A"], sides["B"])
-        for stage in reversed(found):
-            products = self._combined(stage, products)
-        return products
 
     def _operands(self, stage: Stage, side: str, source: Rounded) -> Rounded:
         arithmetic = self._arithmetic(stage, side)

@@ -79,6 +79,14 @@ def test_arguments_of_the_image_store() -> None:
         ({"m": 40}, "40 x 256 is not made of tiles of 32 x 256"),
         ({"batches": 100}, "needs an image side beyond 16384 texels"),
         ({"k-unroll": 0}, "k-unroll is 0; give 1 or more"),
+        ({"fixed-b": 4}, "fixed-b is 4 with layout=z, const-mask or no b-offset; give layout=stacked"),
+        (
+            {"fixed-b": 600, "batches": 3, "layout": "stacked"},
+            "fixed-b is 600; give -1, or a row of B from 0 to",
+        ),
+        ({"fixed-b": -3}, "fixed-b is -3; give -1, or a row of B from 0 to 3840"),
+        ({"b-offset": False, "layout": "horizontal"}, "no b-offset with layout=horizontal or const-mask"),
+        ({"row-offset": False}, "no row-offset with layout=z; only layout=horizontal adds one to the row"),
         (
             {"const-mask": True},
             "const-mask with layout=z, m 256 and k 256; it is about layout=stacked and m = k",
@@ -101,6 +109,13 @@ def test_words_of_the_notes() -> None:
         ("persistent batch-horizontal batch=4", {"batches": 4, "layout": "horizontal"}),
         ("persistent batch=4 batch-z image-store", {"batches": 4, "layout": "z", "image_store": True}),
         ("batch=2 batch-const-mask", {"batches": 2, "layout": "stacked", "const_mask": True}),
+        ("batch=2 batch-fixed-b=-2", {"batches": 2, "layout": "z"}),
+        ("batch=2 batch-fixed-b=-1", {"batches": 2, "layout": "stacked"}),
+        ("batch=2 batch-fixed-b=8", {"batches": 2, "layout": "stacked", "fixed_b": 8}),
+        (
+            "batch=2 batch-horizontal batch-row-offset=false",
+            {"batches": 2, "layout": "horizontal", "row_offset": False},
+        ),
     ):
         kernel, options = options_from_notes("gemm_8x8_fp16", words)
         assert kernel is KERNELS[NAME]
@@ -120,3 +135,30 @@ def test_a_mask_gives_what_shifts_give(device: Device) -> None:
         lengths.append(len(run.build.program.instrs))
     np.testing.assert_array_equal(outputs[0], outputs[1])
     assert lengths[1] < lengths[0]
+
+
+@pytest.mark.parametrize("layout", ["z", "stacked", "repeat-b"])
+def test_without_an_offset_every_product_has_the_first_b(device: Device, layout: str) -> None:
+    """Whose rows of its own would be others: the same inputs with the offset give something else."""
+    kernel = KERNELS[NAME]
+    batches = 1 if layout == "repeat-b" else 3
+    shape = {"m": 32, "n": 256, "k": 16, "batches": batches, "layout": layout}
+    first = kernel.configure({**shape, "b-offset": False})
+    run = conformance.prepare(device, kernel, first, pattern="integers")
+    run.launch()
+    assert run.compare().max_abs == 0
+    expected = kernel.oracle(kernel.configure(shape), run.inputs)["C"]
+    rows = 8 if layout == "repeat-b" else 32
+    np.testing.assert_array_equal(run.outputs()["C"][:rows], expected[:rows])
+    assert (run.outputs()["C"][rows:] != expected[rows:]).any()
+
+
+def test_without_an_offset_of_the_row_all_products_store_to_the_first_c(device: Device) -> None:
+    kernel = KERNELS[NAME]
+    options = kernel.configure(
+        {"m": 32, "n": 256, "k": 16, "batches": 3, "layout": "horizontal", "row-offset": False}
+    )
+    run = conformance.prepare(device, kernel, options, np.random.default_rng(8))
+    run.launch()
+    assert run.judge().checked == 3 * 32 * 256
+    assert np.isnan(run.outputs()["C"][32:]).all()

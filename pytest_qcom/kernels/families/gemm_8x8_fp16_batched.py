@@ -42,6 +42,9 @@ _LAYOUTS = {
     "batch_repeat_b_x": "repeat-b-x",
 }
 """Layouts by the words of the notes."""
+_NAMES = {f"batch_{name}": name for name in ("const_mask", "fixed_b", "b_offset", "row_offset")}
+_BY_Z = "-2"
+"""The row of a fixed B by which the notes mean workgroup z."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,10 @@ class Options:
             are stacked; the column says which product, so n is a power of 2. ``repeat-b``: one product with a
             copy of B for each 8 rows, the copies below each other; with ``repeat-b-x`` side by side.
         const_mask: with ``stacked`` and m = k, where B starts is a mask of the row, which is a constant.
+        fixed_b: with ``stacked``, the row of all B at which that of every product starts; -1: its own.
+        b_offset: without it every product takes the first B. row_offset: without it, with ``horizontal``,
+            every product takes the first A and stores to the first C, so that random inputs have one B in all
+            copies. Both are diagnostics.
         threads: fibers of a workgroup.
         k_unroll: K steps of the loop body.
         image_store: C is a half image, and the first argument.
@@ -67,6 +74,9 @@ class Options:
     batches: int = 16
     layout: str = "z"
     const_mask: bool = False
+    fixed_b: int = -1
+    b_offset: bool = True
+    row_offset: bool = True
     threads: int = 128
     k_unroll: int = 2
     image_store: bool = False
@@ -84,8 +94,10 @@ def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
             found = {"layout": "stacked", **found, "batches": value}
         elif name in _LAYOUTS and str(value).lower() == "true":
             found["layout"] = _LAYOUTS[name]
-        elif name == "batch_const_mask":
-            found["const_mask"] = value
+        elif name == "batch_fixed_b" and str(value) == _BY_Z:
+            found["layout"] = "z"
+        elif name in _NAMES:
+            found[_NAMES[name]] = value
         elif name != "persistent" or str(value).lower() != "true":
             found[key] = value
     return found
@@ -94,6 +106,11 @@ def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def _parts(options: Options) -> int:
     """Products, as far as B is concerned."""
     return options.m // _BLOCK if options.layout in _REPEATED else options.batches
+
+
+def _same(options: Options) -> bool:
+    """Whether all copies of B are alike, and where products store to one place, those of A too."""
+    return options.layout in _REPEATED or not options.row_offset
 
 
 def _one(options: Options) -> matmul.Sides:
@@ -107,11 +124,15 @@ class Batched(Persistent):
 
     Attributes:
         masked: B starts at the row without its bits within a product, by a mask in constant memory.
+        fixed: the row at which B starts, or -1.
+        moved: row and column are those of the product.
     """
 
     base: str = "base"
     layout: str = "z"
     masked: bool = False
+    fixed: int = -1
+    moved: bool = True
     m: int = 0
     n: int = 0
     k: int = 0
@@ -132,11 +153,11 @@ class Batched(Persistent):
         if self.layout == "repeat-b-x":
             emit_multiply(w, scratch, scratch, self.n // 4)
             w.alu("add.s", plan["col"][0], plan["col"][0], scratch)
-        if self.layout in _SIDE_BY_SIDE:
-            w.mov(base, 0)
+        if self.layout in _SIDE_BY_SIDE or self.fixed >= 0:
+            w.mov(base, max(0, self.fixed))
         else:
             emit_multiply(w, base, scratch, self.k)
-        if self.layout in ("z", "horizontal"):
+        if self.moved and self.layout in ("z", "horizontal"):
             emit_multiply(w, scratch, scratch, self.m)
             w.alu("add.s", row, row, scratch)
         Persistent.prepare(self, w, schedule)
@@ -175,7 +196,15 @@ def build(options: Options) -> Build:
         ours,
         tile=tile,
         plan=_plan(ours.plan),
-        coordinates=Batched(layout=options.layout, masked=options.const_mask, m=one.m, n=one.n, k=one.k),
+        coordinates=Batched(
+            layout=options.layout,
+            masked=options.const_mask,
+            fixed=options.fixed_b if options.b_offset else 0,
+            moved=options.row_offset,
+            m=one.m,
+            n=one.n,
+            k=one.k,
+        ),
         epilogue=Folded(store, options.n // 4) if options.layout in _SIDE_BY_SIDE else store,
     )
     groups = {
@@ -201,6 +230,7 @@ def _check(name: str, options: Options) -> None:
             f"{name}: const-mask with layout={options.layout}, m {options.m} and k {options.k}; it is about "
             "layout=stacked and m = k"
         )
+    _check_diagnostics(name, options)
     side, what = (options.n, "n") if options.layout in _SIDE_BY_SIDE else (options.m, "m")
     if options.layout in ("stacked", *_SIDE_BY_SIDE) and side & (side - 1):
         raise KernelError(f"{name}: {what} is {side}; with layout={options.layout} give a power of 2")
@@ -211,6 +241,23 @@ def _check(name: str, options: Options) -> None:
     a, b = _sides(options)
     check_shape(name, matmul.Sides(a[0], options.n, options.k))
     check_shape(name, matmul.Sides(1, b[1], max(b[0], 4)))
+
+
+def _check_diagnostics(name: str, options: Options) -> None:
+    if options.fixed_b >= 0 and (options.layout != "stacked" or options.const_mask or not options.b_offset):
+        raise KernelError(
+            f"{name}: fixed-b is {options.fixed_b} with layout={options.layout}, const-mask or no b-offset; "
+            "give layout=stacked alone, or -1"
+        )
+    last = (options.batches - 1) * options.k
+    if not -1 <= options.fixed_b <= last:
+        raise KernelError(f"{name}: fixed-b is {options.fixed_b}; give -1, or a row of B from 0 to {last}")
+    if not options.b_offset and (options.layout in _SIDE_BY_SIDE or options.const_mask):
+        raise KernelError(f"{name}: no b-offset with layout={options.layout} or const-mask; B has none there")
+    if not options.row_offset and options.layout != "horizontal":
+        raise KernelError(
+            f"{name}: no row-offset with layout={options.layout}; only layout=horizontal adds one to the row"
+        )
 
 
 def _sides(options: Options) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -252,7 +299,13 @@ def _products(options: Options, arrays: Arrays) -> list[Arrays]:
     one, parts = _one(options), _parts(options)
     (_, _), (depth, width) = _sides(options)
     b = arrays["B"].reshape(depth, width)
-    split = np.split(b, parts, axis=1 if options.layout in _SIDE_BY_SIDE else 0)
+    if options.layout in _SIDE_BY_SIDE:
+        split = np.split(b, parts, axis=1)
+    elif options.fixed_b >= 0 or not options.b_offset:
+        start = max(0, options.fixed_b)
+        split = [b[start : start + options.k]] * parts
+    else:
+        split = np.split(b, parts)
     return [
         {"A": a, "B": own.reshape(one.k, one.n // 4, 4)}
         for a, own in zip(np.split(arrays["A"], parts), split, strict=True)
@@ -260,11 +313,11 @@ def _products(options: Options, arrays: Arrays) -> list[Arrays]:
 
 
 def _random(options: Options, rng: np.random.Generator) -> Arrays:
-    """Standard normal matrices; with ``repeat-b`` one B in all copies."""
+    """Standard normal matrices; with ``repeat-b`` and without ``row-offset`` one B in all copies."""
     one, parts = _one(options), _parts(options)
     a = rng.standard_normal((parts, one.m, one.k))
     b = rng.standard_normal((parts, one.k, one.n))
-    if options.layout in _REPEATED:
+    if _same(options):
         b[:] = b[0]
     return _images(options, list(zip(a, b, strict=True)))
 
@@ -275,15 +328,17 @@ def _pattern(name: str) -> Callable[[Any], Arrays]:
     def make(options: Options) -> Arrays:
         one = _one(options)
         a, b = matmul.matrices(one, matmul.HALF_PATTERNS[name](one))
-        rolled = [(np.roll(a, part, 0), np.roll(b, part, 1)) for part in range(_parts(options))]
-        return _images(options, rolled)
+        rolls = [part * options.row_offset for part in range(_parts(options))]
+        return _images(options, [(np.roll(a, roll, 0), np.roll(b, roll, 1)) for roll in rolls])
 
     return make
 
 
 def _shaped(options: Options, values: list[NDArray[Any]]) -> NDArray[Any]:
-    """The products' results as C is."""
+    """The products' results as C is, NaN where none is stored."""
     c = np.concatenate(values)
+    if not options.row_offset:
+        c[options.m :] = np.nan
     return c.reshape(-1, options.n // 4, 4) if options.image_store else c
 
 
@@ -313,6 +368,7 @@ GEMM = HalfGemm(
         Case("z", dict(m=64, n=256, k=36, batches=3)),
         Case("stacked", dict(m=32, n=256, k=32, batches=3, layout="stacked")),
         Case("const-mask", dict(m=32, n=256, k=32, batches=3, layout="stacked", const_mask=True)),
+        Case("fixed-b", dict(m=32, n=256, k=32, batches=3, layout="stacked", fixed_b=20)),
         Case("horizontal", dict(m=32, n=256, k=40, batches=3, layout="horizontal")),
         Case("repeat-b", dict(m=64, n=256, k=20, batches=1, layout="repeat-b")),
         Case("repeat-b-x", dict(m=64, n=256, k=20, batches=1, layout="repeat-b-x")),
