@@ -117,7 +117,7 @@ import pytest
 def test_it(kernel_run):
     assert kernel_run().mean_abs < 0.1
 
-@pytest.mark.qcom_patch("dedupe-head")
+@pytest.mark.qcom_patch("input-pack")
 def test_patch(patch_run):
     assert patch_run().error == 0
 """
