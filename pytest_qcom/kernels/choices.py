@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytest_qcom.errors import KernelError
 
 _Kind = TypeVar("_Kind")
+_Options = TypeVar("_Options")
 
 NO_DELAY = -1
 """A delay of no slot at all; delay d is ``(rptd)nop``."""
@@ -102,6 +103,43 @@ def about(name: str) -> Iterator[None]:
         if str(error).startswith(f"{name}: "):
             raise
         raise KernelError(f"{name}: {error}") from error
+
+
+def made(options: _Options, make: Callable[[_Options], _Kind]) -> _Kind:
+    """What ``make`` makes of the options; where registers do not suffice for them, it says for which.
+
+    Those are the ones without which it would not be so.
+
+    Raises:
+        KernelError: the options that do not go together.
+    """
+    try:
+        return make(options)
+    except KernelError as error:
+        problem = error.facts.get("problem")
+        guilty = [option for option in _given(options) if _cures(options, option, make)] if problem else []
+        if not guilty:
+            raise
+        words = " with ".join(map(word, guilty))
+        tail = "leave it out" if len(guilty) == 1 else "leave one of them out"
+        if any(type(getattr(options, option)) is int for option in guilty):
+            tail += ", or give another number"
+        raise KernelError(f"{words}: {problem}; {tail}") from error
+
+
+def _given(options: Any) -> list[str]:
+    """The options that do not have their default."""
+    return [item.name for item in dataclasses.fields(options) if getattr(options, item.name) != item.default]
+
+
+def _cures(options: Any, option: str, make: Callable[[Any], object]) -> bool:
+    """Whether nothing is wrong without an option."""
+    default = next(item.default for item in dataclasses.fields(options) if item.name == option)
+    try:
+        make(dataclasses.replace(options, **{option: default}))
+    except KernelError:
+        return False
+    return True
 
 
 def extended(kind: type[_Kind], base: Any, **more: Any) -> _Kind:

@@ -26,7 +26,8 @@ class Persistent:
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         a_pairs, b_pairs = schedule.plan["a_pairs"], schedule.plan["b_pairs"]
         row, col = schedule.plan["row"][0], schedule.plan["col"][0]
-        for index in range(1, schedule.tile.rows):
+        rows = a_pairs.size // 2
+        for index in range(1, rows):
             w.alu("add.s", a_pairs[2 * index + 1], row, index)
         for index in range(4 * schedule.tile.cols):
             column, kk = divmod(index, 4)
@@ -38,7 +39,7 @@ class Persistent:
                 w.alu("add.s", b_pairs[2 * index + 1], schedule.plan[self.base][0], kk)
             else:
                 w.mov(b_pairs[2 * index + 1], kk)
-        for index in range(schedule.tile.rows):
+        for index in range(rows):
             w.mov(a_pairs[2 * index], 0)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:

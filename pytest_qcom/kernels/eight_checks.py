@@ -54,9 +54,9 @@ PROBES = (
     "skip_a_loads",
     "skip_b_loads",
     "strip_mad_sy",
-    "split_quad_a",
+    "split_quad_map",
 )
-"""What does not give C, or not without halves of full registers."""
+"""What does not give C."""
 
 
 def check(name: str, options: Published, ncols: int, forms: tuple[str, ...]) -> str:

@@ -54,7 +54,7 @@ def _schedule(
 
 def serial(name: str, options: Published) -> Form:
     """All rows, then one column after the other through the same four texels; a (sy) a column."""
-    plan = _texels(RegisterPlan(), a=0, b=(8,)).place("acc", "hr16.x", 4 * ROWS * options.ncols)
+    plan = _texels(_none(options), a=0, b=(8,)).place("acc", "hr16.x", 4 * ROWS * options.ncols)
     places = {"pair": ("r4.y", 2), "ky": ("r6.y", 1), "k4": ("r6.z", 1), "row": ("r7.x", 1)}
     plan = placed(plan, {**places, "col": ("r7.y", 1), "next": ("r0.x", 1)})
     coordinates = OnePair(
@@ -79,10 +79,10 @@ def donor(name: str, options: Published) -> Form:
     """The compiler's loop: a preset pair a sample, everything sampled, then multiplied."""
     cols = tuple(range(options.ncols))
     if options.ncols == 1:
-        plan = _texels(RegisterPlan(), a=0, b=(8,)).place("acc", "hr16.x", 4 * ROWS)
+        plan = _texels(_none(options), a=0, b=(8,)).place("acc", "hr16.x", 4 * ROWS)
         plan, footprint, ahead = _preset(plan, ("first",)), (12, 24), 3
     else:
-        plan = _texels(RegisterPlan(), a=0, b=(8, 12)).place("acc", "hr16.x", 8 * ROWS)
+        plan = _texels(_none(options), a=0, b=(8, 12)).place("acc", "hr16.x", 8 * ROWS)
         plan = placed(plan, {"a_pairs": ("r7.w", 16), "ky": ("r15.w", 1), "k4": ("r16.w", 1)})
         plan = placed(plan, {"row": ("r24.x", 1), "col": ("r24.y", 1)})
         plan = _pairs(plan, ("wide-first", "wide-second")).place("next", "r8.y", 1, over=("a_pairs",))
@@ -96,7 +96,7 @@ def donor(name: str, options: Published) -> Form:
 
 def twopass(name: str, options: Published) -> Form:
     """Both columns with the registers of the compiler's one; a second set of preset pairs above."""
-    plan = _texels(RegisterPlan(), a=0, b=(8, 12)).place("acc", "hr16.x", 8 * ROWS)
+    plan = _texels(_none(options), a=0, b=(8, 12)).place("acc", "hr16.x", 8 * ROWS)
     phases: Phases = (Load("A", _ROWS), Load("B", (0, 1)), Multiply(_ROWS, (0, 1)))
     if options.overlap_b1:
         later = Load("B", (1,))
@@ -113,10 +113,10 @@ def twopass(name: str, options: Published) -> Form:
 def pipeline(name: str, options: Published) -> Form:
     """Two sets of texels over 2 or 4 K steps; the next set is sampled before the products of this one."""
     if options.ncols == 1:
-        plan = _texels(_texels(RegisterPlan(), a=0, b=(8,)), a=12, b=(20,), bank=1)
+        plan = _texels(_texels(_none(options), a=0, b=(8,)), a=12, b=(20,), bank=1)
         plan = _preset(plan.place("acc", "hr24.x", 4 * ROWS), ("first",))
     else:
-        plan = _texels(_texels(RegisterPlan(), a=0, b=(8, 12)), a=32, b=(40, 44), bank=1)
+        plan = _texels(_texels(_none(options), a=0, b=(8, 12)), a=32, b=(40, 44), bank=1)
         plan = _preset(plan.place("acc", "hr16.x", 8 * ROWS), ("first", "second"))
     cols = tuple(range(options.ncols))
     sync = _first_set if options.no_next_sy or options.batch2 else _first
@@ -151,7 +151,7 @@ def _preset_pairs(options: Published) -> Preset:
 def preload(name: str, options: Published) -> Form:
     """All columns, then all rows, through one pair, each sample waiting for the one before."""
     n = options.ncols
-    plan = RegisterPlan()
+    plan = _none(options)
     for col in range(n):
         plan = plan.place(f"b{col}", f"hr{4 * col}.x", 16)
     for row in range(ROWS):
@@ -179,22 +179,23 @@ def preload(name: str, options: Published) -> Form:
 
 def lifetime(name: str, options: Published) -> Form:
     """Few pairs, one register for row and k, every wait."""
-    plan = _group_texels(acc=12).place("b_pairs", "r4.x", 8).place("a_pairs", "r14.x", 6)
+    plan = _group_texels(options, acc=12).place("b_pairs", "r4.x", 8).place("a_pairs", "r14.x", 6)
     plan = placed(plan, {"col": ("r15.z", 1), "row": ("r15.w", 1), "count": ("r6.x", 1)})
     return _fresh(options, plan, folded=True, unroll=options.split_k_unroll or 4), (16, 32)
 
 
 def self_coords(name: str, options: Published) -> Form:
-    """Pairs where, in merged mode, their results would lie, every wait."""
-    plan = _group_texels(acc=16).place("b_pairs", "r0.x", 16).place("a_pairs", "r4.x", 8)
+    """Pairs where, in merged mode, their results lie, every wait."""
+    plan = _group_texels(options, acc=16).place("b_pairs", "r0.x", 16, over=("b0", "b1"))
+    plan = plan.place("a_pairs", "r4.x", 8, over=tuple(f"a{row}" for row in _ROWS))
     places = {"row": "r6.x", "col": "r6.y", "k4": "r6.z", "ky": "r6.w"}
     plan = placed(plan, {name: (place, 1) for name, place in places.items()})
     return _fresh(options, plan, folded=False, unroll=options.split_k_unroll or 1), (8, 32)
 
 
-def _group_texels(acc: int) -> RegisterPlan:
+def _group_texels(options: Published, acc: int) -> RegisterPlan:
     """Both columns of B, four texels that the rows of A share, and accumulators."""
-    plan = RegisterPlan().place("b0", "hr0.x", 16).place("b1", "hr4.x", 16)
+    plan = _none(options).place("b0", "hr0.x", 16).place("b1", "hr4.x", 16)
     for row in _ROWS:
         plan = plan.place(f"a{row}", f"hr{8 + row % 4}.x", 4, over=(f"a{row - 4}",))
     return plan.place("acc", f"hr{acc}.x", 8 * ROWS)
@@ -229,6 +230,11 @@ def _first(products: int, step: Step) -> bool:
 def _first_set(products: int, step: Step) -> bool:
     """Only the first of the two sets; what was sampled before it has arrived with it."""
     return products == 0 and step.index % 2 == 0
+
+
+def _none(options: Published) -> RegisterPlan:
+    """No registers yet, of one file or of two."""
+    return RegisterPlan(merged=options.mergedregs)
 
 
 def _texels(plan: RegisterPlan, a: int, b: tuple[int, ...], bank: int = 0) -> RegisterPlan:

@@ -304,7 +304,7 @@ class Borrowed(Started):
 
 def _plan(options: Published) -> RegisterPlan:
     """Texels of B, of A, accumulators; pairs of B, then of A, with everything else over them at both ends."""
-    plan = _texels(RegisterPlan(), options)
+    plan = _texels(RegisterPlan(merged=options.mergedregs), options)
     upper_only = options.dynamic_a4_dual
     plan = plan.place("b_pairs", "r0.x", 16).place("a_pairs", "r4.x", 8 if upper_only else 2 * ROWS)
     dead = ("a_pairs", "b_pairs", "row", "col", "scratch", "addresses", "col_copy")

@@ -126,6 +126,8 @@ class Published:
         skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
         profile: a probe without a store: ``alu`` does not sample, ``isam`` does not multiply.
         swap_grid: workgroup x counts rows, y columns.
+        mergedregs: both register files are one, ``hr(2k)`` and ``hr(2k+1)`` the halves of full scalar ``k``:
+            for options that leave no two values in one place then, such as self_coords and split_high_inputs.
         fregs_override, hregs_override: vec4 declared; 0 is what the notes declare. Fewer than are used
             corrupt or hang hardware.
     """
@@ -247,6 +249,7 @@ class Published:
     skip_b_loads: bool = False
     profile: str = ""
     swap_grid: bool = False
+    mergedregs: bool = False
     fregs_override: int = 0
     hregs_override: int = 0
 

@@ -101,6 +101,8 @@ class Published:
             K step, which is the only one, is. All four are probes.
         vector_init: accumulators are zeroed by a repeated move of the first lane of each.
         skip_a_loads, skip_b_loads: nothing is sampled there; a probe.
+        mergedregs: both register files are one, ``hr(2k)`` and ``hr(2k+1)`` the halves of full scalar ``k``:
+            for options that leave no two values in one place then, such as isolated and high_inputs.
         fregs_override, hregs_override: vec4 declared; 0 is what the notes declare.
     """
 
@@ -182,6 +184,7 @@ class Published:
     vector_init: bool = False
     skip_a_loads: bool = False
     skip_b_loads: bool = False
+    mergedregs: bool = False
     fregs_override: int = 0
     hregs_override: int = 0
 

@@ -17,7 +17,7 @@ def plan(options: Published) -> RegisterPlan:
     Raises:
         KernelError: two of them in one place.
     """
-    found = _state(_texels(RegisterPlan(), options), options)
+    found = _state(_texels(RegisterPlan(merged=options.mergedregs), options), options)
     dead = tuple(block.name for block in found.blocks)
     found = found.place("scratch", "r3.x" if options.preserve_coords else "r2.x", 4, over=dead)
     if options.store_row_base:
@@ -102,9 +102,10 @@ def _state(found: RegisterPlan, options: Published) -> RegisterPlan:
 
 
 def _isolated(found: RegisterPlan, options: Published) -> RegisterPlan:
-    for name, at in (("row", "r14.x"), ("col", "r14.y"), ("k4", "r14.z"), ("ky", "r14.w"), ("next", "r0.x")):
+    for name, at in (("row", "r14.x"), ("col", "r14.y"), ("k4", "r14.z"), ("ky", "r14.w")):
         found = found.place(name, at, 1)
     found = _blocks(found.place("a_pairs", "r15.x", 2 * ROWS), 17, min(options.ncols, 2))
+    found = found.place_free("next", ("r0.x", "r21.z"), 1)  # in one file the accumulators are in r0
     if options.dynamic_split_k > 1:
         found = found.place("part", "r21.x", 1).place("count", "r21.y", 1)
     found = _quad(found, low=False) if options.quad_a else found

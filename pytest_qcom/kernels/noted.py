@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import LANES
+from pytest_qcom.kernels.quads import hand_halves
 from pytest_qcom.kernels.rewritten import add, delay
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step
 from pytest_qcom.kernels.writer import Writer
@@ -43,7 +44,7 @@ class Noted:
         parts: K is split: every ``part_rows`` rows have another part of ``part_steps`` K steps. The plan
             gives ``part`` and ``count``.
         quad: the first of four neighbouring fibers samples A and the others get it; the plan gives ``lane``,
-            ``zero`` and ``quad``.
+            and ``zero`` and ``quad``, full registers over the texels, or ``sampled`` and ``indices``, halves.
         drained: (ss) before pairs are written.
         odd_wait: before the odd column's samples: ``sy``, each waits for the one before; ``copies``, the
             plan's ``odd_copies`` take its x and four y, and all samples before it are waited for.
@@ -176,16 +177,24 @@ class Noted:
             w.isam(plan[schedule.texels("a", index, load.bank)][0], plan["a_pairs"][2 * index], texture=0)
 
     def _sample_quad(self, w: Writer, schedule: Schedule, load: Load) -> None:
-        """One fiber of four samples; full registers over its texels, as merged files have them, go around."""
+        """One fiber of four samples; its texels go around, or, as in one file, full registers over them."""
         plan, join = schedule.plan, f"quad{len(w)}"
+        texels = [plan[schedule.texels("a", index, load.bank)][0] for index in load.which]
+        halves = [plan["sampled"].vec(index) for index in load.which] if "sampled" in plan else []
         w.alu("cmps.s.ne", "p0.x", plan["lane"][0], 0)
-        w.mov(plan["zero"][0], 0)
+        if halves:
+            w.set_half(plan["indices"][0], 0)
+        else:
+            w.mov(plan["zero"][0], 0)
         w.emit("nop", rpt=4)
         w.emit("br", "p0.x", join)
-        for index in () if "A" in self.skip else load.which:
-            w.isam(plan[schedule.texels("a", index, load.bank)][0], plan["a_pairs"][2 * index], texture=0)
+        for index, texel in () if "A" in self.skip else zip(load.which, halves or texels, strict=True):
+            w.isam(texel, plan["a_pairs"][2 * index], texture=0)
         w.label(join)
         w.emit("nop", ss=True, jp=True)
+        if halves:
+            hand_halves(w, texels, halves, [plan["indices"][0]] * len(halves))
+            return
         for number, register in enumerate(plan["quad"]):
             w.emit(
                 "quad_shuffle.brcst",

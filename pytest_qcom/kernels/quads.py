@@ -1,9 +1,12 @@
-"""A texel of B that the first fiber of a quad samples for all four, as the published kernels do it."""
+"""Texels that fibers of a quad sample for each other: B as published, rows of A as halves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from pytest_qcom.isa.registers import Reg
+from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Load, Schedule, Step
@@ -11,7 +14,58 @@ from pytest_qcom.kernels.writer import Writer
 
 SHUFFLES = {1: "xor", 2: "up", 3: "down", 6: "rup", 7: "rdown"}
 """Modes of a shuffle as its word encodes them."""
+QUAD = 4
+"""Neighbouring fibers that can hand registers around."""
 _ROWS = 4  # of a fiber
+_HANDED = ("quad", "indices", "zero")  # of the published kernels: full registers over texels, fibers' numbers
+
+
+def by_halves(plan: RegisterPlan, sampled: int, fibers: int) -> RegisterPlan:
+    """A published plan with texels of A that go around as halves, for files that are separate.
+
+    ``sampled`` texels stand apart from those that they become: a shuffle of four onto its own source is not
+    reliable, the notes say. ``indices`` are the fibers' numbers.
+    """
+    plan = replace(plan, blocks=tuple(block for block in plan.blocks if block.name not in _HANDED))
+    return plan.allocate("sampled", 4 * sampled, half=True).allocate("indices", fibers, half=True)
+
+
+def hand_halves(w: Writer, targets: Sequence[Reg], sources: Sequence[Reg], fibers: Sequence[Reg]) -> None:
+    """Each target becomes the texel that the fiber of the quad with that number has in its source."""
+    for registers in zip(targets, sources, fibers, strict=True):
+        w.emit("quad_shuffle.brcst", *registers, type="u16", wrmask=15)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRow(Persistent):
+    """Pairs that live through the loop; of A the fiber's own, for the row that it samples for its quad.
+
+    The plan gives ``sampled``, a texel, and ``indices``, the numbers of four fibers, as halves; ``a_pairs``
+    is one pair, so that ``row`` stands elsewhere.
+    """
+
+    def prepare(self, w: Writer, schedule: Schedule) -> None:
+        Persistent.prepare(self, w, schedule)
+        plan, y = schedule.plan, schedule.plan["a_pairs"][1]
+        w.alu("and.b", y, plan["col"][0], QUAD - 1)
+        w.alu("add.s", y, y, plan["row"][0])
+        for fiber, index in enumerate(plan["indices"]):
+            w.set_half(index, fiber)
+
+    def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
+        if load.operand == "A":
+            schedule.arithmetic.sample(w, schedule.plan["sampled"][0], schedule.plan["a_pairs"][0], texture=0)
+        else:
+            Persistent.sample(self, w, schedule, load, step)
+
+
+@dataclass(frozen=True, slots=True)
+class HandRows:
+    """The rows that the fibers of a quad have sampled, into all of them."""
+
+    def emit(self, w: Writer, schedule: Schedule, step: Step) -> None:
+        targets = [schedule.row(row)[0] for row in range(QUAD)]
+        hand_halves(w, targets, [schedule.plan["sampled"][0]] * QUAD, list(schedule.plan["indices"]))
 
 
 @dataclass(frozen=True, slots=True)

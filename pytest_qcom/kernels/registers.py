@@ -66,7 +66,10 @@ class RegisterPlan:
         block = Block(name, Reg.parse(at), size)
         end = block.first.num + size
         if size < 1 or end > FILE_SCALARS:
-            raise KernelError(f"registers {name!r}: {size} scalars from {at}; a file ends at index 47")
+            raise KernelError(
+                f"registers {name!r}: {size} scalars from {at}; a file ends at index 47",
+                problem=f"{name!r} ends beyond index 47 of a file",
+            )
         taken = set(block.storage(self.merged))
         for other in self.blocks:
             if other.name == name:
@@ -74,7 +77,8 @@ class RegisterPlan:
             if other.name not in over and taken.intersection(other.storage(self.merged)):
                 raise KernelError(
                     f"registers {name!r} ({at}, {size} scalars) overlap {other.name!r} ({other.first}, "
-                    f"{other.size} scalars){' in merged mode' if self.merged else ''}; move one of them"
+                    f"{other.size} scalars){' in merged mode' if self.merged else ''}; move one of them",
+                    problem=f"{other.name!r} and {name!r} are in the same registers",
                 )
         return RegisterPlan((*self.blocks, block), self.merged)
 
@@ -117,8 +121,12 @@ class RegisterPlan:
         return any(block.name == name for block in self.blocks)
 
     def footprint(self) -> tuple[int, int]:
-        """(fregs, hregs): the vec4 of each file that a launch must declare."""
+        """(fregs, hregs): the vec4 of each file that a launch must declare; of one file, fregs cover all.
+
+        Source: Mesa ``ir3.c``, ``collect_reg_info``: with ``mergedregs`` half registers count as full ones.
+        """
         ends = {True: 0, False: 0}
         for block in self.blocks:
             ends[block.first.half] = max(ends[block.first.half], block.first.num + block.size)
-        return -(-ends[False] // 4), -(-ends[True] // 4)
+        fregs, hregs = -(-ends[False] // 4), -(-ends[True] // 4)
+        return max(fregs, -(-hregs // 2)) if self.merged else fregs, hregs

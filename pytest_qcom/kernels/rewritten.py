@@ -12,6 +12,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.choices import NO_DELAY
 from pytest_qcom.kernels.launch import LANES
+from pytest_qcom.kernels.quads import hand_halves
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step
 from pytest_qcom.kernels.writer import Writer
 
@@ -140,7 +141,8 @@ class OnePair(Counters):
         x_once: A's x is written before rows 0 to 3 alone.
         delay_all: A's delay stands before every sample; else before the first of a group.
         quad: each fiber of four samples one row of A and hands it around. The plan gives ``lane``,
-            ``indices`` and ``quad``. quad_map: the fibers that have rows 0 to 3.
+            ``indices`` and ``quad``, full registers over the texels, or ``sampled``, halves. quad_map: the
+            fibers that have rows 0 to 3.
         flagged: (ss) on each write of a coordinate.
         settled: B's samples that are not ahead keep at least this delay, if there is any.
     """
@@ -169,7 +171,7 @@ class OnePair(Counters):
         if self.quad:
             w.alu("and.b", plan["lane"][0], plan["col"][0], 3)
             for fiber, reg in zip(self.quad_map, plan["indices"], strict=True):
-                w.mov(reg, fiber)
+                (w.set_half if reg.half else w.mov)(reg, fiber)
 
     def sample(self, w: Writer, schedule: Schedule, load: Load, step: Step) -> None:
         if load.operand.lower() in self.skip:
@@ -207,12 +209,21 @@ class OnePair(Counters):
             w.mov(dst, first, ss=self.flagged)
 
     def _quad(self, w: Writer, schedule: Schedule, load: Load) -> None:
-        """A fiber's row goes to the first texel, from where the full registers over it are handed around."""
+        """A fiber's row goes to the first texel, from where the full registers over it are handed around.
+
+        With ``sampled`` it goes there, and from there as halves.
+        """
         plan, pair, first = schedule.plan, schedule.plan["pair"][0], load.which[0]
         add(w, pair, plan["k4"][0], load.ahead)
         self._row(w, pair + 1, plan["row"][0], first)
         w.alu("or.b", pair + 1, pair + 1, plan["lane"][0])
         delay(w, self.a_delay)
+        if "sampled" in plan:
+            sampled = plan["sampled"][0]
+            w.isam(sampled, pair, texture=0)
+            targets = [plan[schedule.texels("a", row, load.bank)][0] for row in load.which]
+            hand_halves(w, targets, [sampled] * len(targets), list(plan["indices"]))
+            return
         self.sample_row(w, schedule, load, first, pair)
         for row in range(len(load.which)):
             registers = plan["quad"][2 * row], plan["quad"][0]

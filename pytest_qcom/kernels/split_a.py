@@ -124,6 +124,8 @@ def _check_orders(name: str, options: Published) -> None:
         _B_FORMS,
         SETS,
         ("split_low_a", "split_high_a", "split_mid_acc"),
+        ("split_low_a", "split_high_inputs"),
+        ("split_high_a", "split_high_inputs"),
         ("split_interleave_next_b", "split_stream_next_b0"),
         ("split_prefetch_next_a", *_OWN_LOWER),
     ):

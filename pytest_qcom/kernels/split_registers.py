@@ -26,7 +26,7 @@ def plan(options: Published) -> RegisterPlan:
     Raises:
         KernelError: options that put two values in one place.
     """
-    found = _state(_texels(RegisterPlan(), options), options)
+    found = _state(_texels(RegisterPlan(merged=options.mergedregs), options), options)
     if options.split_fast_coords:
         found = found.place("right", "r19.x" if options.split_safe_coords else "r6.w", 1)
     if options.split_hoist_b0_coord:
@@ -142,7 +142,7 @@ def _sets(found: RegisterPlan, options: Published) -> RegisterPlan:
 
 def wide_plan(options: Published) -> RegisterPlan:
     """Registers of 8x16."""
-    found = RegisterPlan().place("b0", "hr0.x", 16).place("b1", "hr4.x", 16)
+    found = RegisterPlan(merged=options.mergedregs).place("b0", "hr0.x", 16).place("b1", "hr4.x", 16)
     for row in range(ROWS):
         found = found.place(f"a{row}", f"hr{8 + row}.x", 4)
     found = _state(found.place("acc", "hr16.x", 16 * ROWS), options)

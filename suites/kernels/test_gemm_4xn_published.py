@@ -114,7 +114,7 @@ def test_the_random_checked_configuration_is_right(device: Device, lenient: Devi
 
 def test_a_waited_schedule_is_no_probe() -> None:
     kernel = KERNELS["gemm_4xn_fp16_waited"]
-    for words in ({"no_store": True}, {"quad_a": True}, {"no_store": True, "alu_reps": 2}):
+    for words in ({"no_store": True}, {"no_store": True, "alu_reps": 2}):
         with pytest.raises(KernelError, match=r"^gemm_4xn_fp16_waited: .* does not give C; leave it out"):
             kernel.build(kernel.configure(words))
 
@@ -218,6 +218,19 @@ def test_options_compose_or_are_refused(seed: int) -> None:
         ("dynamic-split-k=3", "dynamic-split-k is 3 for m 1024 and 256 K steps; give a power of 2"),
         ("dynamic-split-k=2 stable-bx", "dynamic-split-k with stable-bx; give one of them"),
         ("acc-hr=36", "acc-hr is 36; the accumulators end beyond hr47"),
+        (
+            "acc-hr=5",
+            "acc-hr: 'b0' and 'acc' are in the same registers; leave it out, or give another number",
+        ),
+        (
+            "isolated acc-hr=12",
+            "acc-hr with isolated: 'a0' and 'acc' are in the same registers; leave one of them out, or give",
+        ),
+        ("mergedregs", "mergedregs: 'b1' and 'even' are in the same registers; leave it out"),
+        (
+            "isolated mergedregs",
+            "mergedregs: 'acc' and 'addresses' are in the same registers; leave it out",
+        ),
         ("ncols=2 direct=false preload-b", "four accumulators an output are for 1 or 2 columns in plain"),
         ("selected-cols=4", "selected-cols is '4'; give columns below 4, such as 0,2"),
         ("selected-cols=first", "selected-cols is 'first'; give columns below 4, such as 0,2"),
@@ -290,6 +303,23 @@ def test_other_names_of_the_scripts() -> None:
     assert found == Published(
         ncols=2, repeat_first=True, repair_row1=True, repeat_each=True, direct=False, stride=2048
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "footprint", "broadcasts"),
+    [
+        ("isolated image-store", (23, 28), 0),
+        ("isolated image-store mergedregs", (23, 28), 0),
+        ("high-inputs mergedregs", (24, 48), 0),  # of one file, full registers count for half ones too
+        ("quad-a", (8, 33), 4),  # what is sampled lies in the gap below the accumulators, a number above
+        ("quad-a high-inputs mergedregs", (24, 48), 8),  # as published: a full register is two halves
+    ],
+)
+def test_files_and_what_goes_around(words: str, footprint: tuple[int, int], broadcasts: int) -> None:
+    kernel = KERNELS["gemm_4xn_fp16_waited"]
+    found = kernel.build(kernel.configure(dict(notes.words(f"ncols=4 direct {words}"))))
+    assert (found.fregs, found.hregs, found.merged) == (*footprint, "mergedregs" in words)
+    assert sum(instr.op.name == "quad_shuffle.brcst" for instr in found.program.instrs) == broadcasts
 
 
 def test_half_of_the_columns_is_half_of_the_work() -> None:

@@ -295,10 +295,10 @@ def test_options_compose_or_are_refused(seed: int) -> None:
 
 def test_a_waited_schedule_is_no_probe() -> None:
     kernel = KERNELS["gemm_8x8_fp16_waited"]
-    with pytest.raises(
-        KernelError, match=r"^gemm_8x8_fp16_waited: split-quad-a does not give C; leave it out"
-    ):
-        kernel.build(kernel.configure({"split_a": True, "split_quad_a": True}))
+    for option, value in (("split_quad_map", "1032"), ("skip_a_loads", True)):
+        words = option.replace("_", "-")
+        with pytest.raises(KernelError, match=rf"^gemm_8x8_fp16_waited: {words} does not give C; leave it"):
+            kernel.build(kernel.configure({"split_a": True, "split_quad_a": True, option: value}))
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,17 @@ def test_a_waited_schedule_is_no_probe() -> None:
         (
             "gemm_8x8_fp16",
             "split-a split-buffer-a split-high-inputs",
-            "registers 'a4': 4 scalars from hr48.x; a file ends at index 47",
+            "split-buffer-a with split-high-inputs: 'a4' ends beyond index 47 of a file; leave one of them",
+        ),
+        (
+            "gemm_8x8_fp16",
+            "split-a split-high-inputs split-low-a",
+            "split-low-a with split-high-inputs; give",
+        ),
+        (
+            "gemm_8x8_fp16",
+            "persistent mergedregs",
+            "mergedregs: 'b0' and 'b_pairs' are in the same registers",
         ),
         ("gemm_8x16_fp16", "preload", "preload; give one of donor-store, serial, split-a"),
         (

@@ -15,8 +15,9 @@ from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.quads import QUAD, HandRows, OwnRow
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import ORDERS, Load, Multiply, Schedule, Step
+from pytest_qcom.kernels.schedule import ORDERS, Load, Multiply, Phase, Phases, Schedule, Step
 from pytest_qcom.kernels.stores import RowMajor
 
 ROWS = 4
@@ -36,6 +37,7 @@ class Options:
         b_first: samples of B before those of A.
         first_sync_only: only the first MAD of the loop body waits for samples. That is a race.
         alu_order: nesting of the MADs.
+        quad_a: of four neighbouring fibers each samples one row of A, as halves, and hands it to the others.
     """
 
     m: int = 1024
@@ -48,6 +50,7 @@ class Options:
     b_first: bool = True
     first_sync_only: bool = False
     alu_order: str = "row_col_kk"
+    quad_a: bool = False
 
 
 def build(options: Options) -> Build:
@@ -80,23 +83,24 @@ def _schedule(options: Options) -> Schedule:
     return Schedule(
         tile=tile,
         plan=_plan(options),
-        phases=phases(options.ncols, options.b_first),
-        coordinates=Persistent(),
+        phases=phases(options.ncols, options.b_first, options.quad_a),
+        coordinates=OwnRow() if options.quad_a else Persistent(),
         epilogue=RowMajor(),
         order=options.alu_order,
         unroll=options.k_unroll,
     )
 
 
-def phases(ncols: int, b_first: bool) -> tuple[Load | Multiply, ...]:
-    """A K step: columns two by two, with the rows of A sampled once."""
+def phases(ncols: int, b_first: bool, quad_a: bool) -> Phases:
+    """A K step: columns two by two, with the rows of A sampled once, or one of them and handed around."""
     rows = tuple(range(ROWS))
-    steps: list[Load | Multiply] = []
+    steps: list[Phase] = []
     for first in range(0, ncols, 2):
         cols = tuple(range(first, min(first + 2, ncols)))
-        loads = [Load("B", cols)]
+        loads: list[Phase] = [Load("B", cols)]
         if first == 0:
-            loads.insert(1 if b_first else 0, Load("A", rows))
+            loads.insert(1 if b_first else 0, Load("A", rows[:1] if quad_a else rows))
+            loads += [HandRows()] if quad_a else []
         steps += [*loads, Multiply(rows, cols)]
     return tuple(steps)
 
@@ -113,6 +117,8 @@ def _plan(options: Options) -> RegisterPlan:
     first = 4 + 4 * slots if options.compact_acc else 16
     plan = plan.place("acc", f"hr{first}.x", 16 * options.ncols)
     plan = plan.place("b_pairs", "r0.x", 8 * options.ncols)
+    if options.quad_a:
+        return _own_row(plan, columns)
     plan = plan.place("a_pairs", f"r{columns}.x", 2 * ROWS)
     dead = ("a_pairs", "b_pairs", "row", "col", "scratch")
     plan = plan.place("row", f"r{columns}.y", 1, over=dead)
@@ -121,6 +127,17 @@ def _plan(options: Options) -> RegisterPlan:
     plan = plan.place("addresses", "r0.x", 2 * ROWS, over=dead)
     plan = plan.place("offsets", f"r{columns}.z", 2, over=dead)
     return plan.place("carries", f"r{columns + 1}.x", ROWS, over=dead)
+
+
+def _own_row(plan: RegisterPlan, columns: int) -> RegisterPlan:
+    """The rest with one pair of A: a vec4 less, and two more of halves, which is as many waves."""
+    plan = plan.allocate("sampled", 4, half=True).allocate("indices", QUAD, half=True)
+    plan = plan.place("a_pairs", f"r{columns}.x", 2).place("row", f"r{columns}.z", 1)
+    dead = ("a_pairs", "b_pairs", "row", "col", "scratch")
+    plan = plan.place("col", "r0.x", 1, over=dead).place("scratch", "r1.x", 4, over=dead)
+    plan = plan.place("addresses", "r0.x", 2 * ROWS, over=dead)
+    plan = plan.place("offsets", f"r{columns}.x", 2, over=dead)
+    return plan.place("carries", "r2.x" if columns > 2 else "r3.x", ROWS, over=dead)
 
 
 GEMM = HalfGemm(
@@ -143,6 +160,10 @@ GEMM = HalfGemm(
         Case("unroll-1", dict(m=16, n=512, k=32, k_unroll=1)),
         Case("unroll-8", dict(m=16, n=512, k=96, k_unroll=8)),
         Case("a-first", dict(m=16, n=512, k=64, k_unroll=1, b_first=False)),
+        Case("quad-a-n1024", dict(quad_a=True)),
+        Case("quad-a", dict(m=32, n=1024, k=44, quad_a=True, b_first=False)),
+        Case("quad-a-2", dict(m=32, n=512, k=68, ncols=2, threads=64, quad_a=True, compact_acc=False)),
+        Case("quad-a-1", dict(m=64, n=128, k=20, ncols=1, threads=256, quad_a=True)),
         Case("wide-acc", dict(m=16, n=512, k=64, k_unroll=1, compact_acc=False)),
         *(
             Case(order.replace("_", "-"), dict(m=16, n=512, k=32, k_unroll=1, alu_order=order))

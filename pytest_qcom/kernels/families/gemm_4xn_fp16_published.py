@@ -27,7 +27,7 @@ from pytest_qcom.kernels import (
     noted_outputs,
     notes,
 )
-from pytest_qcom.kernels.choices import about, word
+from pytest_qcom.kernels.choices import about, made, word
 from pytest_qcom.kernels.four_rows import ROWS, Published, read
 from pytest_qcom.kernels.four_rows_checks import PROBES
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm
@@ -43,6 +43,7 @@ from pytest_qcom.kernels.published_stores import (
     Summed,
     ThreadMajor,
 )
+from pytest_qcom.kernels.quads import by_halves
 from pytest_qcom.kernels.schedule import Epilogue, Schedule, Step
 from pytest_qcom.kernels.stores import Constant, ImageStore, NoStore
 
@@ -58,7 +59,7 @@ def build_published(options: Published) -> Build:
     """
     four_rows_checks.check(PUBLISHED_NAME, options)
     with about(PUBLISHED_NAME):
-        schedule = _schedule(options, "broadcast", "written")
+        schedule = made(options, lambda given: _schedule(given, "broadcast", "written"))
     built = _launch(PUBLISHED_NAME, options, schedule)
     return replace(built, work=built.work * options.alu_reps)  # each of them counts in the notes
 
@@ -67,25 +68,28 @@ def build_waited(options: Published) -> Build:
     """The same schedule with every wait, all lanes stored.
 
     Raises:
-        KernelError: options that do not go together, are a probe or presume halves of full registers.
+        KernelError: options that do not go together or are a probe.
     """
     four_rows_checks.check(WAITED_NAME, options)
     unset = Published()
-    for option in (*PROBES, "quad_a"):
+    for option in PROBES:
         if getattr(options, option) != getattr(unset, option):
             raise KernelError(
                 f"{WAITED_NAME}: {word(option)} does not give C; leave it out, or take {PUBLISHED_NAME}"
             )
     with about(WAITED_NAME):
-        schedule = _schedule(options, "", "legal")
+        schedule = made(options, lambda given: _schedule(given, "", "legal"))
     return _launch(WAITED_NAME, options, schedule)
 
 
 def _schedule(options: Published, staging: str, waits: str) -> Schedule:
     written = waits == "written"
+    plan = four_rows_registers.plan(options)
+    if options.quad_a and not written and not options.mergedregs:
+        plan = by_halves(plan, sampled=ROWS, fibers=1)
     return Schedule(
         tile=_tile(options),
-        plan=four_rows_registers.plan(options),
+        plan=plan,
         phases=lambda step: four_rows_order.phases(options, step),
         coordinates=four_rows_order.coordinates(options),
         epilogue=_store(options, staging),
@@ -205,7 +209,12 @@ def _launch(name: str, options: Published, schedule: Schedule) -> Build:
     )
     fregs, hregs = four_rows_registers.declared(options, (built.fregs, built.hregs))
     share = parts * len(options.multiplied) / options.ncols
-    return replace(built, fregs=fregs, hregs=hregs, work=built.work * share)
+    branches = _BRANCHSTACK if options.quad_a else 0
+    return replace(built, fregs=fregs, hregs=hregs, work=built.work * share, branchstack=branches)
+
+
+_BRANCHSTACK = 2
+"""Entries for one branch that fibers of a wave take differently."""
 
 
 def _tile(options: Published) -> Tile:
@@ -342,6 +351,13 @@ WAITED = _kernel(
         "pipeline": f"{_SMALL} pipeline",
         "isolated": f"{_SMALL} isolated image-store k-unroll=4 stable-settle-delay=2",
         "isolated-2": f"{_SMALL} n=256 ncols=2 isolated b-first",
+        "isolated-acc": f"{_SMALL} isolated acc-hr=28 image-store",
+        "merged-isolated": f"{_SMALL} isolated image-store mergedregs",
+        "merged-high-inputs": f"{_SMALL} high-inputs stable-bx stable-ay mergedregs",
+        "merged-quad": f"{_SMALL} high-inputs image-store quad-a mergedregs k-unroll=2",
+        "quad": f"{_SMALL} quad-a k-unroll=2",
+        "quad-kept": f"{_KEPT} quad-a inc-coords persistent-coords b-first",
+        "quad-isolated": f"{_SMALL} isolated image-store quad-a",
         "split-k": "m=128 n=512 k=96 dynamic-split-k=2 k-unroll=2 coord-delay=-1 compact-acc",
         "swap-groups": f"{_SMALL} n=1024 swap-groups",
         "safe-store": f"{_SMALL} safe-store",

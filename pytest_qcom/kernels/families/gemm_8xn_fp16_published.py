@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import eight_forms, matmul, noted_outputs, notes
-from pytest_qcom.kernels.choices import about, word
+from pytest_qcom.kernels.choices import about, made, word
 from pytest_qcom.kernels.eight_checks import PROBES, check
 from pytest_qcom.kernels.eight_ends import epilogue
 from pytest_qcom.kernels.eight_forms import Form
@@ -33,12 +33,8 @@ from pytest_qcom.kernels.eight_rows import (
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
-from pytest_qcom.kernels.schedule import (
-    Load,
-    Phases,
-    Schedule,
-    Step,
-)
+from pytest_qcom.kernels.quads import by_halves
+from pytest_qcom.kernels.schedule import Load, Phases, Schedule, Step
 from pytest_qcom.kernels.split_a import declared, split
 
 _NOTES = "QUALCOMM.md of tinygrad's QCOM GEMM experiments, tinygrad commit f072c2bf97"
@@ -68,7 +64,7 @@ def build_waited(options: Published) -> Build:
     """A published schedule of 8 rows by 2 vec4 columns, with every wait and all lanes stored.
 
     Raises:
-        KernelError: options that do not go together, are a probe or presume halves of full registers.
+        KernelError: options that do not go together or are a probe.
     """
     name, unset = "gemm_8x8_fp16_waited", Published()
     for option in PROBES:
@@ -83,10 +79,13 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
     forms = _FORMS[ncols]
     form = check(name, options, ncols, tuple(forms))
     with about(name):
-        schedule, (fregs, hregs) = forms[form](name, options)
+        schedule, (fregs, hregs) = made(options, lambda given: forms[form](name, given))
     if waits != "written":
         store = epilogue(options, waits) if schedule.waits == "written" else schedule.epilogue
         schedule = replace(schedule, waits=waits, sync=_nothing, epilogue=store, zero_from_first=False)
+        if options.split_quad_a and not options.mergedregs:
+            schedule = replace(schedule, plan=by_halves(schedule.plan, sampled=1, fibers=4))
+            hregs = max(hregs, schedule.plan.footprint()[1])
     if options.profile == "isam":
         schedule = replace(schedule, phases=_samples_only(schedule))
     rest = schedule.peel if form == "persistent" else 0
@@ -105,6 +104,8 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
         stride=options.stride,
         thread128=options.thread128,
     )
+    if options.mergedregs:
+        fregs, hregs = built.fregs, built.hregs
     return replace(built, fregs=options.fregs_override or fregs, hregs=options.hregs_override or hregs)
 
 
@@ -264,6 +265,10 @@ _WAITED = {
     "rotate-low-plain": "persistent rotate-low-banks rotate-no-prefetch k-count=7",
     "lifetime": "lifetime image-store image-store-gap=8",
     "self-coords": "self-coords split-k-unroll=2 k-start=2 stride=640",
+    "self-coords-merged": "self-coords split-k-unroll=2 image-store mergedregs",
+    "high-inputs-merged": f"{_SPLIT} split-high-inputs image-store mergedregs",
+    "quad": f"{_SPLIT} split-quad-a",
+    "quad-fast": f"{_AHEAD} split-quad-a split-fast-coords split-high-a",
     "high-pair-coords": f"{_SPLIT} split-high-pair-coords split-pre-mad-nops=0",
     "relaxed": f"{_AHEAD} split-relaxed-sync split-sync-mask=9 split-sync-wait=2 split-stream-next-b1",
     "reserved-out": f"{_SPLIT} split-reserved-out=5 stream-b1 split-interleave-a4 split-separate-coords "
