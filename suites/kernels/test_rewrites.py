@@ -230,6 +230,15 @@ def test_samples_of_either_kind_can_be_left_out(patch: str) -> None:
         assert counts(KERNEL.build(options).program)["isam"] == count * steps
 
 
+def test_operands_have_the_names_of_the_published_patches() -> None:
+    """What ``skip_b_loads`` leaves are A0 to A3, the vectors of the repeated products."""
+    options = KERNEL.configure(dict(m=SMALL, n=SMALL, k=SMALL, patch="rpt3_unroll4", skip_b_loads=True))
+    program = KERNEL.build(options).program
+    sampled = {instr.dst.value for instr in program.instrs if instr.op.cat == 5 and instr.dst is not None}
+    products = [instr for instr in program.instrs if instr.op.cat == 3 and instr.rpt]
+    assert sampled == {source.value for instr in products for source in instr.srcs[:2] if source.repeat}
+
+
 def test_throughput_variants_store_and_sample_nothing() -> None:
     options = KERNEL.configure(dict(no_store=True, skip_a_loads=True, skip_b_loads=True))
     program = KERNEL.build(options).program

@@ -41,8 +41,9 @@ class Options:
             ``prefetch_aN``, ``aN_early``, ``afirst``; ``half_f16_compact`` and ``_tight``;
             ``blockN`` for halves summed over N steps under float32 totals.
             Such a word may stand by itself beside ``patch`` too.
-        no_store, skip_a_loads, skip_b_loads: left out, for throughput; C is then not checked. A is the
-            operand whose samples give four k, B the one whose samples give four columns.
+        no_store, skip_a_loads, skip_b_loads: left out, for throughput; C is then not checked. As in the
+            published patches A0 to A3 are the vectors of the products, whose samples give four columns, and
+            B0 to B3 the scalars, whose samples give four k.
         thread128: the launch mode.
     """
 
@@ -107,7 +108,7 @@ def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _changes(options: Options) -> dict[str, bool]:
-    changes = {"skip_scalars": options.skip_a_loads, "skip_vectors": options.skip_b_loads}
+    changes = {"skip_vectors": options.skip_a_loads, "skip_scalars": options.skip_b_loads}
     return {name: True for name, given in changes.items() if given}
 
 
