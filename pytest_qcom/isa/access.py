@@ -9,6 +9,7 @@ from functools import lru_cache
 from pytest_qcom.isa.instruction import (
     Access,
     Atomic,
+    Detail,
     Flow,
     Instr,
     Kind,
@@ -88,6 +89,38 @@ def coordinates(instr: Instr) -> int:
     if instr.op.cat == 5:
         return 2 + instr.get("3d") + instr.get("array")
     return instr.get("dims", 1)
+
+
+def shadow(instr: Instr) -> bool:
+    """Whether a sample compares texels with a number."""
+    return bool(instr.get("sv")) and "inv_1d" not in instr
+
+
+def sampled(instr: Instr) -> int:
+    """How many scalars the first source of a sample has (Mesa, ``emit_tex``)."""
+    effect = instr.op.effect
+    assert isinstance(effect, Sample)
+    count = coordinates(instr) + shadow(instr) + instr.get("p") + effect.multisampled
+    if effect.detail is Detail.GRADIENTS:
+        return max(4, count) + 2 * axes(instr)
+    return count
+
+
+def axes(instr: Instr) -> int:
+    """The coordinates of a sample but for the layer; also its offsets and derivatives have as many."""
+    return 2 + instr.get("3d")
+
+
+def detail(instr: Instr) -> int:
+    """How many scalars the second source of a sample has: offsets, then the level of detail."""
+    effect = instr.op.effect
+    assert isinstance(effect, Sample)
+    return instr.get("o") * axes(instr) + (effect.detail is Detail.SOURCE)
+
+
+def indirect(instr: Instr) -> bool:
+    """Whether the last source of a sample holds the slots of texture and sampler."""
+    return bool(instr.get("s2en")) and instr["mode"] in INDIRECT
 
 
 INDIRECT = range(6)
@@ -170,8 +203,9 @@ def _width(instr: Instr, number: int) -> int:
     """Consecutive scalars that source ``number`` of a memory instruction spans."""
     effect, last = instr.op.effect, len(instr.srcs) - 1
     if isinstance(effect, Sample):
-        slots = number == last and instr.get("s2en") and instr["mode"] in INDIRECT
-        return 2 if slots else coordinates(instr) if number == 0 else 1
+        if number == last and indirect(instr):
+            return 2
+        return sampled(instr) if number == 0 else max(1, detail(instr))
     if isinstance(effect, Shuffle):
         return vector(instr) if number == 0 else 1
     if not isinstance(effect, Load | Store | Atomic):

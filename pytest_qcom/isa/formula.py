@@ -9,6 +9,7 @@ from pytest_qcom.isa.instruction import (
     ActiveMask,
     Atomic,
     Barrier,
+    Detail,
     Effect,
     FiberId,
     Flow,
@@ -16,11 +17,13 @@ from pytest_qcom.isa.instruction import (
     Load,
     Op,
     Preset,
+    Query,
     Sample,
     Shuffle,
     Size,
     Store,
     Unsupported,
+    Upload,
 )
 from pytest_qcom.isa.operands import gpr
 from pytest_qcom.isa.registers import Ty
@@ -185,6 +188,12 @@ def _effect(effect: Effect | None) -> str:
             return "barrier of the workgroup" if effect.waits else "order of memory accesses"
         case Preset():
             return "stores to the constant file"
+        case Upload():
+            return "copies vec4 of a uniform buffer to the constant file"
+        case Query():
+            facts = zip("xyzw", effect.facts, strict=True)
+            told = [f"{fact.value} in {letter}" for letter, fact in facts if fact is not None]
+            return f"what a texture's descriptor says: {', '.join(told)}"
         case FiberId():
             return "number of the fiber in its wave"
         case Unsupported():
@@ -193,14 +202,21 @@ def _effect(effect: Effect | None) -> str:
             return ""
 
 
+_DETAIL = {
+    Detail.BASE: "",
+    Detail.SOURCE: " and a level of detail",
+    Detail.GRADIENTS: " and their derivatives",
+    Detail.IMPLICIT: ", where derivatives do not count",
+}
+
+
 def _sample(effect: Sample) -> str:
     if effect.gather >= 0:
         return f"{'xyzw'[effect.gather]} of the four texels around coordinates"
-    return (
-        "texture at coordinates, as its sampler filters"
-        if effect.filtered
-        else "texel at integer coordinates"
-    )
+    detail = " and the number of a sample" if effect.multisampled else _DETAIL[effect.detail]
+    if effect.filtered:
+        return f"texture at coordinates{detail}, as its sampler filters"
+    return f"texel at integer coordinates{detail}"
 
 
 def page() -> str:

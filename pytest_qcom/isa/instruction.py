@@ -122,17 +122,33 @@ class Atomic:
     operation: str  # add sub xchg inc dec cmpxchg min max and or xor
 
 
+class Detail(enum.Enum):
+    """Where a sample's level of detail comes from."""
+
+    BASE = "base"  # the largest level
+    SOURCE = "source"  # the last of the second source
+    GRADIENTS = "gradients"  # the derivatives of the coordinates in x and y, from the fifth scalar on
+    IMPLICIT = "implicit"  # the differences between the coordinates of neighbours, which graphics has
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A texel of a texture. srcs: (coordinates[, level of detail][, texture and sampler]).
+    """A texel of a texture. srcs: (coordinates[, offsets and level of detail][, texture and sampler]).
+
+    Behind the coordinates stand, in this order, what a shadow sampler compares with (``.s``), the layer
+    (``.a``), the number of a sample, gradients (Mesa, ``emit_tex``).
 
     Attributes:
         filtered: coordinates are floats and the sampler says what they mean; else they are a texel's.
         gather: the component that is taken of the four texels that a filter would mix; -1: they are mixed.
+        detail: where the level of detail comes from.
+        multisampled: a texel has several samples, of which one is wanted.
     """
 
     filtered: bool = False
     gather: int = -1
+    detail: Detail = Detail.BASE
+    multisampled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,24 @@ class Size:
 
     Of textures (category 5) at a level of detail, the only source, and with the layers last.
     """
+
+
+class Fact(enum.Enum):
+    """What a :class:`Query` asks for."""
+
+    ELEMENTS = "elements"  # of a buffer
+    LEVELS = "levels"  # of detail
+    SAMPLES = "samples"  # of a texel
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a texture's descriptor says. No sources; ``facts`` are the four components of the result.
+
+    The component of a fact that is ``None`` is not documented.
+    """
+
+    facts: tuple[Fact | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +206,11 @@ class Preset:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """ldc.k: vec4 of a uniform buffer to the constant file, as :class:`Preset`. srcs: (address,)."""
+
+
+@dataclass(frozen=True, slots=True)
 class FiberId:
     """getfiberid: the lane number within the wave."""
 
@@ -200,6 +239,8 @@ Effect = (
     | FiberId
     | ActiveMask
     | Preset
+    | Upload
+    | Query
     | Unsupported
 )
 Compute = Callable[[Any, Sequence[Any], "Instr"], Any]

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pytest_qcom.chip import A630
 from pytest_qcom.errors import GpuFault, LaunchError
 from pytest_qcom.virtual import registers as regs
-from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Sampler, Uniforms, Wrap
+from pytest_qcom.virtual.dispatch import Compare, DescriptorSet, Format, Image, Sampler, Uniforms, Wrap
 from pytest_qcom.virtual.findings import Finding
 from pytest_qcom.virtual.state import Block, State
 
 _REMEMBERED = 4096  # descriptors whose decoded form is kept
-_2D, _3D, _BUFFER = 1, 3, 4  # a6xx_tex_type
+_1D, _2D, _CUBE, _3D, _BUFFER = range(5)  # a6xx_tex_type
 _ISAMMODE_CL, _CLAMP_TO_BORDER = 1, 3  # a6xx_isam_mode, a6xx_tex_clamp
 _LINEAR = 1  # a6xx_tex_filter
 _BINDLESS_64 = 3  # BINDLESS_DESCRIPTOR_64B
@@ -91,10 +91,10 @@ def _decode_image(state: State, words: tuple[int, ...], what: str) -> Image:
             f"{what} has texel format {code:#x}; the virtual device knows the plain ones of 1, 2 and 4 "
             f"components, {first.name} {first.value:#x} to {last.name} {last.value:#x}"
         ) from None
-    if kind not in (_2D, _3D, _BUFFER):
+    if kind > _BUFFER:
         raise LaunchError(
-            f"{what} has TYPE {kind}; the virtual device knows {_2D}, {_3D} and {_BUFFER}: linear images of "
-            "two and three dimensions, and buffers"
+            f"{what} has TYPE {kind}; there are {_1D} to {_BUFFER}: images of one and two dimensions, cubes, "
+            "those of three dimensions, buffers; correct the descriptor"
         )
     for name in ("TILE_MODE", "SWAP", "SRGB"):
         if field(0, name):
@@ -109,9 +109,20 @@ def _decode_image(state: State, words: tuple[int, ...], what: str) -> Image:
         elements = field(1, "WIDTH") | field(1, "HEIGHT") << 15
         address += field(2, "STARTOFFSETTEXELS") * form.texel_bytes
         return _check_buffer(Image(address, elements, 1, elements * form.texel_bytes, form, swizzle), what)
-    depth, layer = max(1, field(5, "DEPTH")), field(3, "ARRAY_PITCH")
-    width, height, pitch = field(1, "WIDTH"), field(1, "HEIGHT"), field(2, "PITCH")
-    return _check_image(Image(address, width, height, pitch, form, swizzle, depth, layer), what)
+    levels = field(0, "MIPLVLS") + 1
+    image = Image(
+        address, field(1, "WIDTH"), field(1, "HEIGHT"), field(2, "PITCH"), form, swizzle,
+        depth=max(1, field(5, "DEPTH")) * (6 if kind == _CUBE else 1),
+        layer_pitch=field(3, "ARRAY_PITCH"),
+        levels=levels,
+        pitch_align=A630.images.pitch_align.value << field(2, "PITCHALIGN") if levels > 1 else 64,
+        solid=kind == _3D and levels > 1,
+        least_layer=field(3, "MIN_LAYERSZ") if kind == _3D and levels > 1 else 0,
+        cube=kind == _CUBE,
+        samples=1 << field(0, "SAMPLES"),
+        least_lod=field(6, "MIN_LOD_CLAMP") / 256,
+    )  # fmt: skip
+    return _check_image(image, what)
 
 
 def _check_buffer(image: Image, what: str) -> Image:
@@ -123,7 +134,7 @@ def _check_buffer(image: Image, what: str) -> Image:
 
 
 def _check_image(image: Image, what: str) -> Image:
-    limits, texel = A630.images, image.format.texel_bytes
+    limits, texel = A630.images, image.texel_bytes
     title = f"{what} of {image.width}x{image.height} texels"
     if not 0 < image.width <= limits.side.value or not 0 < image.height <= limits.side.value:
         raise LaunchError(
@@ -146,7 +157,27 @@ def _check_image(image: Image, what: str) -> Image:
         )
     if max(image.swizzle) > 5:
         raise LaunchError(f"{title} with swizzle {image.swizzle}: 0 to 5 exist; correct the descriptor")
+    if image.levels > 1:
+        _check_levels(image, title)
+    if image.cube and image.width != image.height:
+        raise LaunchError(f"{title} is a cube, whose faces are square; correct WIDTH or HEIGHT")
     return image
+
+
+def _check_levels(image: Image, title: str) -> None:
+    """Levels of detail end where nothing is left to halve, and a layer must have room for all of them."""
+    most = max(image.width, image.height, image.depth if image.solid else 1).bit_length()
+    if image.levels > most:
+        raise LaunchError(f"{title} with {image.levels} levels: {most} are all that differ; correct MIPLVLS")
+    if image.solid or image.depth == 1:
+        return
+    last = image.level(image.levels - 1)
+    needed = last.address - image.address + last.height * last.pitch
+    if image.layer_pitch < needed:
+        raise LaunchError(
+            f"{title} and {image.levels} levels in layers {image.layer_pitch} bytes apart: one has {needed}; "
+            "correct ARRAY_PITCH"
+        )
 
 
 def samplers(state: State) -> tuple[Sampler, ...]:
@@ -206,6 +237,10 @@ def _sampler(words: tuple[int, ...], what: str) -> tuple[Sampler, int | None]:
         unnormalized=bool(field(1, "UNNORM_COORDS")),
         lod_bias=(bias - (bias >> 12 << 13)) / 256,
         lods=(field(1, "MIN_LOD") / 256, field(1, "MAX_LOD") / 256),
+        mips=bool(field(0, "MIPFILTER_LINEAR_NEAR")),
+        single=bool(field(1, "MIPFILTER_LINEAR_FAR")),  # Mesa sets it for no mipmaps, fd6_texture.cc
+        compare=Compare(field(1, "COMPARE_FUNC")),
+        seamless=not field(1, "CUBEMAPSEAMLESSFILTOFF"),
     )
     if Wrap.CLAMP_TO_BORDER not in sampler.wraps:
         return sampler, None
@@ -244,7 +279,9 @@ def _uniform(low: int, high: int) -> Uniforms:
 
 def sets(state: State) -> tuple[DescriptorSet | None, ...]:
     """What the bindless bases point to, where SP_CS_CONFIG says that the shader uses them."""
-    kinds = [name for name in ("TEX", "UAV", "UBO") if state.field(regs.SP_CS_CONFIG, f"BINDLESS_{name}")]
+    kinds = [
+        name for name in ("TEX", "SAMP", "UAV", "UBO") if state.field(regs.SP_CS_CONFIG, f"BINDLESS_{name}")
+    ]
     if not kinds:
         return ()
     return tuple(_set(state, index) for index in range(len(regs.SP_CS_BINDLESS_BASE)))
@@ -271,7 +308,18 @@ def _set(state: State, index: int) -> DescriptorSet | None:
     data = state.memory.read(address, count * regs.DESCRIPTOR_BYTES, "bindless descriptors")
     words = list(struct.iter_unpack("<16I", data))
     images = tuple(_bindless(state, entry) for entry in words)
-    return DescriptorSet(images, tuple(_uniform(*entry[:2]) for entry in words))
+    wanted = state.field(regs.SP_CS_CONFIG, "BINDLESS_SAMP")
+    found = tuple(_bindless_sampler(state, entry[:3]) for entry in words) if wanted else ()
+    return DescriptorSet(images, tuple(_uniform(*entry[:2]) for entry in words), found)
+
+
+def _bindless_sampler(state: State, words: tuple[int, ...]) -> Sampler | None:
+    """A sampler, if the words are one: it stands at the start of its descriptor (Mesa, ``write_sampler``)."""
+    try:
+        sampler, colour = _sampler(words, "bindless sampler")
+        return _bordered(sampler, _border(state, colour))
+    except (LaunchError, GpuFault):
+        return None
 
 
 def _bindless(state: State, words: tuple[int, ...]) -> Image | None:

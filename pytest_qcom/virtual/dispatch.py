@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class Format(enum.Enum):
@@ -77,7 +77,13 @@ class Format(enum.Enum):
 class Image:
     """A texture or image descriptor: ``height`` rows of ``width`` texels, ``pitch`` bytes apart.
 
-    ``depth`` slices or layers of that lie ``layer_pitch`` bytes apart. A buffer is one row.
+    ``depth`` slices or layers of that lie ``layer_pitch`` bytes apart. A buffer is one row. A cube has six
+    layers, which ``depth`` counts as well.
+
+    Further levels of detail are half as large each, their rows ``pitch_align`` bytes apart or a multiple of
+    that. They follow each other within a layer; of a ``solid`` image (three dimensions) all slices of a level
+    stand together, and their distance is a quarter of that of the level before, ``least_layer`` bytes at
+    least (Mesa, ``fdl6_layout``).
     """
 
     address: int
@@ -88,12 +94,49 @@ class Image:
     swizzle: tuple[int, int, int, int] = (0, 1, 2, 3)  # 4 is zero, 5 is one
     depth: int = 1
     layer_pitch: int = 0
+    levels: int = 1
+    pitch_align: int = 64
+    solid: bool = False
+    least_layer: int = 0
+    cube: bool = False
+    samples: int = 1  # of a texel, behind each other in memory
+    least_lod: float = 0.0  # that a sampler gets
+
+    @property
+    def texel_bytes(self) -> int:
+        """Bytes from a texel to the next of its row."""
+        return self.format.texel_bytes * self.samples
 
     @property
     def size(self) -> int:
-        """Bytes from the first texel to behind the last."""
-        rows = (self.depth - 1) * self.layer_pitch + (self.height - 1) * self.pitch
-        return rows + self.width * self.format.texel_bytes
+        """Bytes from the first texel to behind the last of the last level."""
+        last = self.level(self.levels - 1)
+        rows = (last.depth - 1) * last.layer_pitch + (last.height - 1) * last.pitch
+        return last.address - self.address + rows + last.width * last.texel_bytes
+
+    def level(self, number: int) -> Image:
+        """A level of detail as an image of one level."""
+        if not number and self.levels == 1:
+            return self
+        start, layer = self.address, self.layer_pitch
+        for level in range(number):
+            slices = max(1, self.depth >> level) if self.solid else 1
+            extent = layer if self.solid else self._pitch(level) * max(1, self.height >> level)
+            start += slices * extent
+            layer = max(self.layer_pitch >> 2 * (level + 1), self.least_layer) if self.solid else layer
+        return replace(
+            self,
+            address=start,
+            width=max(1, self.width >> number),
+            height=max(1, self.height >> number),
+            depth=max(1, self.depth >> number) if self.solid else self.depth,
+            pitch=self._pitch(number),
+            layer_pitch=layer,
+            levels=1,
+        )
+
+    def _pitch(self, level: int) -> int:
+        return -(-(self.pitch >> level) // self.pitch_align) * self.pitch_align if level else self.pitch
 
 
 class Wrap(enum.Enum):
@@ -106,13 +149,29 @@ class Wrap(enum.Enum):
     MIRROR_CLAMP = 4  # mirrored once, then as CLAMP_TO_EDGE
 
 
+class Compare(enum.Enum):
+    """When a shadow sampler's number passes against a texel (Mesa, ``adreno_compare_func``)."""
+
+    NEVER = 0
+    LESS = 1
+    EQUAL = 2
+    LEQUAL = 3
+    GREATER = 4
+    NOTEQUAL = 5
+    GEQUAL = 6
+    ALWAYS = 7
+
+
 @dataclass(frozen=True, slots=True)
 class Sampler:
     """How a texture is read at coordinates: its wraps in x, y and z, and whether the nearest texel counts, or
     those around are mixed: ``magnified`` where the level of detail is 0 or less, else ``minified``.
 
-    The level of detail is ``lod_bias`` more than a program says, and within ``lods``. Coordinates count
+    The level of detail is ``lod_bias`` more than a program says, and within ``lods``; the nearest level
+    counts, or with ``mips`` a mix of the two around it, with ``single`` only the largest. Coordinates count
     texels with ``unnormalized``, else the texture's size is 1. ``border``: four components, as words.
+    ``compare`` is what a shadow sampler asks of its number and a texel. With ``seamless`` the neighbours
+    across the edges of a cube's faces are those of the next face.
     """
 
     wraps: tuple[Wrap, Wrap, Wrap] = (Wrap.CLAMP_TO_BORDER,) * 3
@@ -122,6 +181,10 @@ class Sampler:
     lod_bias: float = 0.0
     lods: tuple[float, float] = (0.0, 0.0)
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
+    mips: bool = False
+    single: bool = False
+    compare: Compare = Compare.NEVER
+    seamless: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +197,16 @@ class Uniforms:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorSet:
-    """What a bindless base points to. A descriptor is an image or a uniform buffer as the access says.
+    """What a bindless base points to. A descriptor is an image, a uniform buffer or a sampler as the access
+    says.
 
-    ``images`` holds ``None`` where the words are no image that is mapped.
+    ``images`` holds ``None`` where the words are no image that is mapped, ``samplers`` where they are no
+    sampler.
     """
 
     images: tuple[Image | None, ...]
     uniforms: tuple[Uniforms, ...]
+    samplers: tuple[Sampler | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,9 @@ class Word:
     _by_name: Mapping[str, Field] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        bits = sum(entry.mask for entry in self.fields) if self.fields else 0xFFFFFFFF
+        bits = 0 if self.fields else 0xFFFFFFFF
+        for entry in self.fields:  # which may overlap, where a word means one of several things
+            bits |= entry.mask
         object.__setattr__(self, "defined", bits)
         object.__setattr__(self, "_by_name", {entry.name: entry for entry in self.fields})
 
@@ -262,7 +264,7 @@ DESCRIPTOR = (
     ),
     _word("TEX_CONST_4", 4, ("BASE_LO", 5, 31, 5)),
     _word("TEX_CONST_5", 5, ("BASE_HI", 0, 16), ("DEPTH", 17, 29)),
-    _word("TEX_CONST_6", 6, ("PLANE_PITCH", 8, 31)),
+    _word("TEX_CONST_6", 6, ("MIN_LOD_CLAMP", 0, 11), ("PLANE_PITCH", 8, 31)),  # which overlap
 )
 """The words of a texture or UAV descriptor that a linear image of two or three dimensions uses."""
 
@@ -291,7 +293,17 @@ SAMPLER = (
         ("ANISO", 14, 16),
         ("LOD_BIAS", 19, 31),
     ),
-    _word("TEX_SAMP_1", 1, ("UNNORM_COORDS", 5, 5), ("MAX_LOD", 8, 19), ("MIN_LOD", 20, 31)),
+    _word(
+        "TEX_SAMP_1",
+        1,
+        ("CLAMPENABLE", 0, 0),  # after a mix, which stays within the bounds of its texels anyway
+        ("COMPARE_FUNC", 1, 3),
+        ("CUBEMAPSEAMLESSFILTOFF", 4, 4),
+        ("UNNORM_COORDS", 5, 5),
+        ("MIPFILTER_LINEAR_FAR", 6, 6),
+        ("MAX_LOD", 8, 19),
+        ("MIN_LOD", 20, 31),
+    ),
     _word(
         "TEX_SAMP_2",
         2,
@@ -301,7 +313,7 @@ SAMPLER = (
         ("BCOLOR", 7, 31),
     ),
 )
-"""The words of a sampler, as far as they count for textures of one level."""
+"""The words of a sampler."""
 
 BORDER_BYTES = 128  # of a border colour, whose f32 components come first (Mesa, ``fd6_bcolor_entry``)
 

@@ -9,12 +9,15 @@ from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.fields import Field, Fixed, Layout, bad_bits
 from pytest_qcom.isa.form import TYPES, Draft, Form, Token, attributes, sets
 from pytest_qcom.isa.instruction import (
+    Detail,
     Effect,
+    Fact,
     Instr,
     Kind,
     Latency,
     Op,
     Operand,
+    Query,
     Sample,
     Shuffle,
     Size,
@@ -341,16 +344,21 @@ def _form(
     )
 
 
-_GRAPHICS = Unsupported("it needs the derivatives of graphics, or what Mesa does not emit for compute")
-_GRADIENTS = Unsupported("explicit gradients choose among levels of detail: textures here have one")
-_QUERIES = Unsupported("what a texture's descriptor says beyond its size is not documented")
+_DERIVATIVES = Unsupported(
+    "derivatives between neighbouring fibers, which Mesa lets compute have from A7xx on (tu_device.cc, "
+    "computeDerivativeGroupLinear); without them nir_lower_tex makes the level of detail 0"
+)
+_CONVOLUTION = Unsupported("convolutions: Mesa's compiler emits none")
+_POSITIONS = Unsupported("positions of samples: Mesa emits them for fragment shaders only (load_sample_pos)")
+_ANOTHER_STAGE = Unsupported("Mesa makes it of samgq, in other stages than compute (ir3_legalize.c)")
+_UNUSED_QUERY = Unsupported("a query that Mesa's compiler does not emit")
 
 
 def _op(name: str, form: Form, effect: Effect) -> Op:
     return Op(name, 5, Latency.TEXTURE, Sync.SY, effect=effect, source="Mesa ir3-cat5.xml", layout=form)
 
 
-def _texture(name: str, opcode: int, shape: _Shape, effect: Effect = _GRAPHICS) -> Op:
+def _texture(name: str, opcode: int, shape: _Shape, effect: Effect) -> Op:
     fields = (Field("base_hi", 19, 20), Field("sv", 50, 50), Field("p", 53, 53))
     fixed = (Fixed(18, 18), Fixed(54, 58, opcode))
     return _op(name, _form(name, name + "{suffixes}", shape, fields, fixed, {"sv": 0, "p": 0}), effect)
@@ -408,30 +416,30 @@ _BARE = _Shape(samp=False, tex=False)
 
 OPS: tuple[Op, ...] = (
     _isam(),
-    _texture("isaml", 1, _TWO, Sample()),
-    _texture("isamm", 2, _Shape()),
-    _texture("sam", 3, _Shape()),
-    _texture("samb", 4, _TWO),
-    _texture("saml", 5, _TWO, Sample(filtered=True)),
-    _texture("samgq", 6, _Shape(), _GRADIENTS),
-    _texture("getlod", 7, _Shape()),
-    _texture("conv", 8, _TWO),
-    _texture("convm", 9, _TWO),
+    _texture("isaml", 1, _TWO, Sample(detail=Detail.SOURCE)),
+    _texture("isamm", 2, _Shape(), Sample(multisampled=True)),
+    _texture("sam", 3, _Shape(), Sample(filtered=True, detail=Detail.IMPLICIT)),
+    _texture("samb", 4, _TWO, _DERIVATIVES),
+    _texture("saml", 5, _TWO, Sample(filtered=True, detail=Detail.SOURCE)),
+    _texture("samgq", 6, _Shape(), Sample(filtered=True, detail=Detail.GRADIENTS)),
+    _texture("getlod", 7, _Shape(), _DERIVATIVES),
+    _texture("conv", 8, _TWO, _CONVOLUTION),
+    _texture("convm", 9, _TWO, _CONVOLUTION),
     _texture("getsize", 10, _NO_SAMP, Size()),
-    _texture("getbuf", 11, _Shape(0, samp=False), _QUERIES),
-    _texture("getpos", 12, _NO_SAMP, _QUERIES),
-    _texture("getinfo", 13, _Shape(0, samp=False), _QUERIES),
-    _texture("dsx", 14, _BARE),
-    _texture("dsy", 15, _BARE),
+    _texture("getbuf", 11, _Shape(0, samp=False), Query((Fact.ELEMENTS, None, None, None))),
+    _texture("getpos", 12, _NO_SAMP, _POSITIONS),
+    _texture("getinfo", 13, _Shape(0, samp=False), Query((None, None, Fact.LEVELS, Fact.SAMPLES))),
+    _texture("dsx", 14, _BARE, _DERIVATIVES),
+    _texture("dsy", 15, _BARE, _DERIVATIVES),
     *(
         _texture(f"gather4{letter}", 16 + number, _Shape(), Sample(filtered=True, gather=number))
         for number, letter in enumerate("rgba")
     ),
-    *(_texture(f"samgp{n}", 20 + n, _Shape()) for n in range(4)),
-    _texture("dsxpp.1", 24, _Shape(samp=False, tex=False, type=False)),
-    _texture("dsypp.1", 25, _Shape(samp=False, tex=False, type=False)),
-    _texture("rgetpos", 26, _BARE, _QUERIES),
-    _texture("rgetinfo", 27, _Shape(0, samp=False, tex=False), _QUERIES),
+    *(_texture(f"samgp{n}", 20 + n, _Shape(), _ANOTHER_STAGE) for n in range(4)),
+    _texture("dsxpp.1", 24, _Shape(samp=False, tex=False, type=False), _DERIVATIVES),
+    _texture("dsypp.1", 25, _Shape(samp=False, tex=False, type=False), _DERIVATIVES),
+    _texture("rgetpos", 26, _BARE, _POSITIONS),
+    _texture("rgetinfo", 27, _Shape(0, samp=False, tex=False), _UNUSED_QUERY),
     _tcinv(),
     _broadcast(),
     _quad("quad_shuffle.brcst", 0, 2, "quad_brcst"),

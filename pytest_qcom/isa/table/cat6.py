@@ -42,6 +42,7 @@ from pytest_qcom.isa.instruction import (
     Store,
     Sync,
     Unsupported,
+    Upload,
 )
 from pytest_qcom.isa.operands import gpr, operand_text, parse_operand
 from pytest_qcom.isa.registers import Ty
@@ -399,7 +400,10 @@ def _ldlv() -> Op:
 
 # ---- the constant file
 
-_UPLOAD = Unsupported("copies memory to the constant file, which Mesa has drivers do for the A630")
+_LDG_K = Unsupported(
+    "Mesa's compiler makes it from A7xx on (ir3_nir.c, ir3_nir_lower_const_global_loads); for the A630 it "
+    "emits ldg and stc"
+)
 _CONST_FIELDS = (Field("offset", 32, 39), Field("a1", 40, 40))
 
 
@@ -449,7 +453,7 @@ def _ldg_k() -> Op:
     }
     text = ("ldg.k.{type}", "{const}", "g[{address}{bytes}]", "{count}")
     return _op(
-        "ldg.k", Layout(fields, fixed), _Roles(srcs=(_Role("address"),)), text, tokens, _UPLOAD, _GLOBAL
+        "ldg.k", Layout(fields, fixed), _Roles(srcs=(_Role("address"),)), text, tokens, _LDG_K, _GLOBAL
     )
 
 
@@ -561,7 +565,7 @@ def _ldc_k() -> Op:
     tokens = {**_NEW_TOKENS, "vectors": number("vectors"), "address": either(0)}
     text = ("ldc.{vectors}.k.{mode}{base}", "c[a1.x]", "{address}", "{slot}")
     roles = _Roles(srcs=(_Role("address", _EITHER),))
-    return _op("ldc.k", layout, roles, text, tokens, _UPLOAD, _GLOBAL, {"count": 1})
+    return _op("ldc.k", layout, roles, text, tokens, Upload(), _GLOBAL, {"count": 1})
 
 
 def _wave_info(name: str, sub: int, effect: Effect, bit23: Fixed) -> Op:

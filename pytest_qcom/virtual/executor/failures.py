@@ -167,6 +167,11 @@ class _Report:
             return f"constant {signed} is outside of the constant file; correct a0.x"
         if record.kind == Fault.RELATIVE:
             return f"register {signed} is outside of the register file; correct a0.x"
+        if record.kind == Fault.DERIVATIVES:
+            return (
+                "the level of detail comes from the derivatives of neighbours, which compute lacks, and the "
+                "texture has several levels or its sampler two filters; give the level, or gradients"
+            )
         if record.kind == Fault.BRANCH:
             return "the branch leaves the program; correct its offset"
         return f"{self._reason()}; the virtual A630 does not execute it"
@@ -174,6 +179,9 @@ class _Report:
     def _slot(self) -> str:
         """A slot without what the access wants; the fault's size is the number of the table."""
         slot, table, dispatch = self.record.address, self.record.size, self.dispatch
+        if table >= Tables.SAMPLER_SETS:
+            base = table - Tables.SAMPLER_SETS
+            return f"sampler {slot} of bindless base {base} is not there; point the base to as many"
         if self.record.kind == Fault.DESCRIPTOR:
             what = "texture" if table == Tables.TEXTURES else "image"
             return (

@@ -1,8 +1,7 @@
-"""The runtime's textures at coordinates, as a sampler has them: wraps, borders, the mix of neighbours, sizes.
+"""The runtime's textures at coordinates: what a sampler makes of all that a sample's sources hold; sizes.
 
-Lane by lane. Places are counted in 1/256 of a texel, and so are the weights of a mix (Mesa, ``tu_device.cc``,
-``subTexelPrecisionBits``); neighbours in x are mixed first, then in y, then in z, each mix rounded to f32
-[order undocumented]. A texture has one level; the level of detail tells magnified from minified.
+Lane by lane: the face of a cube, the level of detail, then a mix within each level that counts
+(:mod:`~pytest_qcom.virtual.executor.sampler_ops`).
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.chip import A630
-from pytest_qcom.virtual.dispatch import Format, Wrap
+from pytest_qcom.virtual.dispatch import Format
+from pytest_qcom.virtual.executor import cube_ops, detail_ops, sampler_ops
 from pytest_qcom.virtual.executor.image_ops import KINDS
-from pytest_qcom.virtual.executor.irgen import FLOAT, I1, I32, I64, PTR, Function, i32, i64
+from pytest_qcom.virtual.executor.irgen import FLOAT, I1, I32, I64, PTR, VOID, Function, i32, i64
 from pytest_qcom.virtual.executor.layout import (
     Fault,
     Header,
@@ -27,238 +26,259 @@ from pytest_qcom.virtual.executor.layout import (
     TextureRecord,
     field,
 )
+from pytest_qcom.virtual.executor.sampler_ops import (
+    DEEP,
+    GRADIENTS,
+    IMPLICIT,
+    LAYERED,
+    LEVEL,
+    OFFSETS,
+    SHADOW,
+    Ask,
+    clamped,
+    clean,
+    flag,
+    get,
+    mixes,
+)
 from pytest_qcom.virtual.executor.surface_ops import Lanes
-from pytest_qcom.virtual.executor.texel_ops import QUAD
+from pytest_qcom.virtual.executor.texel_ops import QUAD, ZERO
 
-LAYERED, DEEP = 1, 2
-"""What a third coordinate is: a layer, or one like the others."""
-
-_BITS: int = A630.images.subtexel_bits.value
-_ONE = 1 << _BITS
-_FLOATS = ir.VectorType(FLOAT, 4)
+_RECORD = ctypes.sizeof(TextureRecord)
 
 
 def emit(module: Any, wave: int) -> None:
     """Adds the functions for waves of ``wave`` fibers to ``module``."""
-    _wrapped(module)
-    _fixed(module)
-    _tap(module)
-    _mixed(module)
-    _plane(module)
+    sampler_ops.emit(module)
+    cube_ops.emit(module)
+    sampler_ops.emit_mixes(module)
+    detail_ops.emit(module)
+    _find_sampler(module)
     for kind in KINDS:
         if kind != "u16":
             _filter(module, wave, kind)
+            _fetch(module, wave, kind)
     _extent(module, wave)
+    _facts(module, wave)
 
 
-def _get(f: Function, record: Any, kind: type[ctypes.Structure], name: str, ty: Any = I32) -> Any:
-    return f.load(ty, record, field(kind, name), 4)
-
-
-def _wrapped(module: Any) -> None:
-    """wrapped(number, count, wrap): which texel of a row stands for one of any number; -1: the border."""
-    f = Function(module, "wrapped", I32, [I32, I32, I32], private=True)
-    number, count, wrap = f.args
+def _find_sampler(module: Any) -> None:
+    """find_sampler(w, table, slot, lane, pc): a slot's record; null after recording why there is none."""
+    f = Function(module, "find_sampler", PTR, [PTR, I32, I32, I32, I32], private=True)
+    w, table, slot, lane, pc = f.args
     b = f.b
-    zero, last = i32(0), b.sub(count, i32(1))
-
-    def modulo(period: Any) -> Any:
-        rest = b.srem(b.sext(number, I64), period)
-        return b.select(b.icmp_signed("<", rest, i64(0)), b.add(rest, period), rest)
-
-    def clamped(value: Any) -> Any:
-        value = b.select(b.icmp_signed("<", value, zero), zero, value)
-        return b.select(b.icmp_signed(">", value, last), last, value)
-
-    wide = b.zext(count, I64)
-    double = b.add(wide, wide)
-    turn = modulo(double)
-    back = b.select(b.icmp_signed("<", turn, wide), turn, b.sub(b.sub(double, i64(1)), turn))
-    mirrored = b.select(b.icmp_signed("<", number, zero), b.not_(number), number)
-    values = {
-        Wrap.REPEAT: b.trunc(modulo(wide), I32),
-        Wrap.CLAMP_TO_EDGE: clamped(number),
-        Wrap.MIRROR_REPEAT: b.trunc(back, I32),
-        Wrap.MIRROR_CLAMP: clamped(mirrored),
-    }
-    result = b.select(b.icmp_unsigned("<", number, count), number, i32(-1))
-    for way, value in values.items():
-        result = b.select(b.icmp_signed("==", wrap, i32(way.value)), value, result)
-    b.ret(result)
+    job = f.load(PTR, w, Header.JOB, 8)
+    tables = f.load(PTR, job, field(Job, "tables"), 8)
+    entry = f.at(tables, b.mul(b.zext(table, I64), i64(ctypes.sizeof(Table))))
+    index, none = b.zext(slot, I64), ir.Constant(PTR, None)
+    known = b.icmp_unsigned("<", table, i32(Tables.COUNT))
+    count = f.load(I64, b.select(known, entry, tables), field(Table, "count"), 8)
+    with f.when(b.or_(b.not_(known), b.icmp_unsigned(">=", index, count))):
+        f.call("record", VOID, [w, i32(Fault.IMAGE_SLOT), pc, lane, index, table])
+        b.ret(none)
+    records = f.load(PTR, entry, field(Table, "records"), 8)
+    found = f.at(records, b.mul(index, i64(ctypes.sizeof(SamplerRecord))))
+    with f.when(b.icmp_signed("==", get(f, found, SamplerRecord, "bound"), i32(0))):
+        f.call("record", VOID, [w, i32(Fault.DESCRIPTOR), pc, lane, index, table])
+        b.ret(none)
+    b.ret(found)
     f.finish()
 
 
-def _fixed(module: Any) -> None:
-    """fixed(coordinate, count, unnormalized, linear): a place in 1/256 texels, NaN as 0.
+class _Sources:
+    """A lane's scalars of both sources, by place; those that are not there read as the first."""
 
-    With ``linear`` from the middle of the first texel, else the start of the texel that the place is in.
-    """
-    f = Function(module, "fixed", I32, [I32, I32, I1, I1], private=True)
-    coordinate, count, unnormalized, linear = f.args
-    b = f.b
-    value = b.bitcast(_clean(f, coordinate), FLOAT)
-    scaled = b.bitcast(_clean(f, b.bitcast(b.fmul(value, b.sitofp(count, FLOAT)), I32)), FLOAT)
-    value = b.select(unnormalized, value, scaled)
-    scale, half = ir.Constant(FLOAT, float(_ONE)), ir.Constant(FLOAT, 0.5)
-    middle = f.call("llvm.roundeven.f32", FLOAT, [b.fmul(b.fsub(value, half), scale)])
-    start = b.fmul(f.call("llvm.floor.f32", FLOAT, [value]), scale)
-    b.ret(f.call("llvm.fptosi.sat.i32.f32", I32, [b.select(linear, middle, start)]))
-    f.finish()
-
-
-def _clean(f: Function, bits: Any) -> Any:
-    """f32 bits, scalar or vector, with zeros for subnormals: not every host's arithmetic flushes them."""
-
-    def constant(value: int) -> Any:
-        vector = isinstance(bits.type, ir.VectorType)
-        return ir.Constant(bits.type, [value] * bits.type.count if vector else value)
-
-    tiny = f.b.icmp_unsigned("==", f.b.and_(bits, constant(0x7F800000)), constant(0))
-    return f.b.select(tiny, f.b.and_(bits, constant(0x80000000)), bits)
-
-
-def _tap(module: Any) -> None:
-    """tap(record, sampler, x, y, z): a texel, or the border where a coordinate is -1."""
-    f = Function(module, "tap", QUAD, [PTR, PTR, I32, I32, I32], private=True)
-    record, sampler, x, y, z = f.args
-    b = f.b
-    with f.when(b.icmp_signed("<", b.or_(b.or_(x, y), z), i32(0))):
-        b.ret(f.load(QUAD, sampler, field(SamplerRecord, "border"), 4))
-    b.ret(f.call("texel", QUAD, [record, x, y, z]))
-    f.finish()
-
-
-def _mixed(module: Any) -> None:
-    """mixed(left, right, weight): the right one counts ``weight`` of 256. With 0 the left one, as it is."""
-    f = Function(module, "mixed", QUAD, [QUAD, QUAD, I32], private=True)
-    left, right, weight = f.args
-    b = f.b
-    with f.when(b.icmp_signed("==", weight, i32(0))):
-        b.ret(left)
-    parts = []
-    for texel, share in ((left, b.sub(i32(_ONE), weight)), (right, weight)):
-        factor = b.fmul(b.sitofp(share, FLOAT), ir.Constant(FLOAT, 1 / _ONE))
-        product = b.fmul(b.bitcast(_clean(f, texel), _FLOATS), f.broadcast(factor, 4))
-        parts.append(b.bitcast(_clean(f, b.bitcast(product, QUAD)), _FLOATS))
-    b.ret(_clean(f, b.bitcast(b.fadd(*parts), QUAD)))
-    f.finish()
-
-
-def _plane(module: Any) -> None:
-    """plane(record, sampler, x, next x, y, next y, z, weight in x, in y): a mix of four texels."""
-    f = Function(module, "plane", QUAD, [PTR, PTR, *[I32] * 7], private=True)
-    record, sampler, x0, x1, y0, y1, z, weight_x, weight_y = f.args
-    rows = []
-    for y in (y0, y1):
-        texels = [f.call("tap", QUAD, [record, sampler, x, y, z]) for x in (x0, x1)]
-        rows.append(f.call("mixed", QUAD, [*texels, weight_x]))
-    f.b.ret(f.call("mixed", QUAD, [*rows, weight_y]))
-    f.finish()
-
-
-class _Filter:
-    """The texture of one lane: what its sampler makes of its coordinates."""
-
-    def __init__(self, f: Function, record: Any, sampler: Any, gathers: Any) -> None:
-        self.f, self.record, self.sampler, self.gathers = f, record, sampler, gathers
-
-    def _setting(self, name: str, ty: Any = I32) -> Any:
-        return _get(self.f, self.sampler, SamplerRecord, name, ty)
-
-    def _size(self, name: str) -> Any:
-        return _get(self.f, self.record, TextureRecord, name)
-
-    def linear(self, lod: Any) -> Any:
-        """Whether neighbours count at a level of detail."""
+    def __init__(self, a: Lanes, lane: Any, how: Any) -> None:
+        self.a, self.f, self.lane, self.how = a, a.f, lane, how
         b = self.f.b
-        level = b.fadd(b.bitcast(lod, FLOAT), self._setting("bias", FLOAT))
-        for name, relation in (("least", "<"), ("most", ">")):
-            bound = self._setting(name, FLOAT)
-            level = b.select(b.fcmp_ordered(relation, level, bound), bound, level)
-        magnified = b.fcmp_ordered("<=", level, ir.Constant(FLOAT, 0.0))
-        mode = b.select(magnified, self._setting("magnified"), self._setting("minified"))
-        mixes = b.icmp_signed("!=", mode, i32(0))
+        self.axes = b.select(self.has(DEEP), i32(3), i32(2))
+        self.reference = self.axes
+        self.layer = b.add(self.axes, b.zext(self.has(SHADOW), I32))
+        behind = b.add(self.layer, b.zext(self.has(LAYERED), I32))
+        self.gradients = b.select(b.icmp_signed("<", behind, i32(4)), i32(4), behind)
+        self.level = b.select(self.has(OFFSETS), self.axes, i32(0))
+
+    def has(self, bit: int) -> Any:
+        return flag(self.f, self.how, bit)
+
+    def scalar(self, source: int, place: Any, bit: int = 0) -> Any:
+        """One scalar; ``bit`` of how says whether it is there, else it is 0."""
+        f, b = self.f, self.f.b
+        place = i32(place) if isinstance(place, int) else place
+        there = self.has(bit) if bit else ir.Constant(I1, 1)
+        row = b.mul(b.zext(b.select(there, place, i32(0)), I64), i64(4 * self.a.wave))
+        value = f.load(I32, self.a.rows[source], b.add(row, b.mul(self.lane, i64(4))), 4)
+        return b.select(there, value, i32(0))
+
+
+class _Sample:
+    """The texture of one lane: what its sampler makes of its sources."""
+
+    def __init__(self, a: Lanes, sources: _Sources, record: Any, sampler: Any, gather: Any) -> None:
+        self.a, self.f, self.sources, self.record, self.sampler = a, a.f, sources, record, sampler
+        b = self.f.b
+        self.gathers = b.icmp_signed(">=", gather, i32(0))
+        self.cube = b.icmp_signed("!=", get(self.f, record, TextureRecord, "cube"), i32(0))
+        self.ask = self.f.local(ir.ArrayType(I32, Ask.COUNT), align=16)
+        self.face = self.f.local(I32, i32(0))
+        self._put(Ask.GATHER, gather)
+        self._place()
+        self._put(Ask.REFERENCE, sources.scalar(0, sources.reference, SHADOW))
+        for axis in range(3):
+            bit = OFFSETS if axis < 2 else OFFSETS | DEEP
+            value = sources.scalar(1, axis, OFFSETS)
+            value = b.select(sources.has(DEEP), value, i32(0)) if bit != OFFSETS else value
+            self._put(Ask.OFFSET + axis, value)
+
+    def _put(self, place: int, value: Any) -> None:
+        self.f.store(value, self.ask, 4 * place, 4)
+
+    def _place(self) -> None:
+        """Coordinates and layer; of a cube the face, its coordinates and its layer."""
+        f, b, sources = self.f, self.f.b, self.sources
+        direction = [sources.scalar(0, n, DEEP if n == 2 else 0) for n in range(3)]
+        for axis, value in enumerate(direction):
+            self._put(Ask.X + axis, value)
+        layers = get(f, self.record, TextureRecord, "depth")
+        layers = b.select(self.cube, b.udiv(layers, i32(cube_ops.SIDES)), layers)
+        layer = self._layer(sources.scalar(0, sources.layer, LAYERED), layers)
+        layer = b.select(sources.has(LAYERED), layer, i32(0))
+        self._put(Ask.LAYER, layer)
+        self._put(Ask.HOW, sources.how)
+        with f.when(self.cube):
+            floats = [b.bitcast(clean(f, value), FLOAT) for value in direction]
+            face = cube_ops.pointed(f, floats)
+            b.store(face, self.face)
+            x, y, major = cube_ops.on_face(f, face, floats)
+            half = ir.Constant(FLOAT, 0.5)
+            for place, part in ((Ask.X, x), (Ask.Y, y)):
+                self._put(place, b.bitcast(b.fadd(b.fmul(b.fdiv(part, major), half), half), I32))
+            self._put(Ask.LAYER, b.add(b.mul(layer, i32(cube_ops.SIDES)), face))
+            self._put(Ask.HOW, b.and_(sources.how, i32(~DEEP)))
+
+    def _layer(self, coordinate: Any, layers: Any) -> Any:
+        """Compilers add a half to a layer (Mesa, ``array_index_add_half``): what is cut off rounds it."""
+        f, b = self.f, self.f.b
+        whole = f.call("llvm.floor.f32", FLOAT, [b.bitcast(clean(f, coordinate), FLOAT)])
+        number = f.call("llvm.fptosi.sat.i32.f32", I32, [whole])
+        return clamped(f, number, i32(0), b.sub(layers, i32(1)))
+
+    def _detail(self) -> Any:
+        """The level of detail in 1/256, before bias and bounds."""
+        f, b, sources = self.f, self.f.b, self.sources
+        level = f.local(I32)
+        b.store(detail_ops.given(f, sources.scalar(1, sources.level, LEVEL)), level)
+        with f.when(sources.has(GRADIENTS)):
+            vectors = []
+            starts = (i32(0), sources.gradients, b.add(sources.gradients, sources.axes))
+            for start in starts:
+                vector = f.local(ir.ArrayType(I32, 3), align=4)
+                for axis in range(3):
+                    there = ir.Constant(I1, 1) if axis < 2 else sources.has(DEEP)
+                    value = sources.scalar(0, b.add(start, i32(axis)), GRADIENTS)
+                    f.store(b.select(there, value, i32(0)), vector, 4 * axis, 4)
+                vectors.append(vector)
+            unnormalized = b.icmp_signed("!=", get(f, self.sampler, SamplerRecord, "unnormalized"), i32(0))
+            shared = [self.record, unnormalized, sources.has(DEEP), f.get(self.face, I32), vectors[0]]
+            squares = [f.call("length", ir.DoubleType(), [*shared, vector]) for vector in vectors[1:]]
+            longer = b.select(b.fcmp_ordered(">", squares[1], squares[0]), squares[1], squares[0])
+            b.store(f.call("logarithm", I32, [longer]), level)
+        return f.get(level, I32)
+
+    def _mixes(self, level: Any) -> Any:
+        """Whether neighbours count at a level of detail."""
+        f, b = self.f, self.f.b
+        magnified = b.icmp_signed("<=", level, i32(0))
+        modes = (get(f, self.sampler, SamplerRecord, name) for name in ("magnified", "minified"))
+        linear = b.icmp_signed("!=", b.select(magnified, *modes), i32(0))
         for form in Format:
             if form.integer:
-                other = b.icmp_signed("!=", self._size("format"), i32(form.value))
-                mixes = b.and_(mixes, other)
-        return b.or_(mixes, self.gathers)
+                same = b.icmp_signed("!=", get(f, self.record, TextureRecord, "format"), i32(form.value))
+                linear = b.and_(linear, same)
+        return b.or_(linear, self.gathers)
 
-    def axis(self, number: int, coordinate: Any, linear: Any) -> tuple[Any, Any, Any]:
-        """Two texels of an axis, and the weight of the second."""
-        b, size = self.f.b, self._size(("width", "height", "depth")[number])
-        unnormalized = b.icmp_signed("!=", self._setting("unnormalized"), i32(0))
-        place = self.f.call("fixed", I32, [coordinate, size, unnormalized, linear])
-        return self._pair(number, place, size)
-
-    def _pair(self, number: int, place: Any, size: Any) -> tuple[Any, Any, Any]:
+    def undecided(self) -> Any:
+        """Whether the result depends on a level of detail that nothing tells."""
         f, b = self.f, self.f.b
-        wrap = f.load(I32, self.sampler, field(SamplerRecord, "wraps") + 4 * number, 4)
-        first = b.ashr(place, i32(_BITS))
-        pair = [f.call("wrapped", I32, [n, size, wrap]) for n in (first, b.add(first, i32(1)))]
-        return pair[0], pair[1], b.and_(place, i32(_ONE - 1))
+        ways = [get(f, self.sampler, SamplerRecord, name) for name in ("magnified", "minified")]
+        several = b.icmp_signed("!=", get(f, self.record, TextureRecord, "levels"), i32(1))
+        return b.and_(self.sources.has(IMPLICIT), b.or_(several, b.icmp_signed("!=", *ways)))
 
-    def third(self, how: Any, coordinate: Any, linear: Any) -> tuple[Any, Any, Any]:
-        """As :meth:`axis` of z: a layer, one of a third axis, or none.
-
-        Compilers add a half to a layer (Mesa, ``array_index_add_half``), so that what is cut off rounds it.
-        """
+    def texel(self) -> Any:
+        """Four components."""
         f, b = self.f, self.f.b
-        deep = self.axis(2, coordinate, linear)
-        layer = f.call("llvm.floor.f32", FLOAT, [b.bitcast(_clean(f, coordinate), FLOAT)])
-        number, last = f.call("llvm.fptosi.sat.i32.f32", I32, [layer]), b.sub(self._size("depth"), i32(1))
-        number = b.select(b.icmp_signed("<", number, i32(0)), i32(0), number)
-        number = b.select(b.icmp_signed(">", number, last), last, number)
-        flat = b.select(b.icmp_signed("==", how, i32(LAYERED)), number, i32(0))
-        is_deep = b.icmp_signed("==", how, i32(DEEP))
-        first, second, weight = (
-            b.select(is_deep, *pair) for pair in zip(deep, (flat, flat, i32(0)), strict=True)
-        )
-        return first, second, weight
+        level = detail_ops.bounded(f, self.record, self.sampler, self._detail())
+        first, weight = detail_ops.levels(f, self.record, self.sampler, level, self.gathers)
+        self._put(Ask.LINEAR, b.zext(self._mixes(level), I32))
+
+        def of(number: Any) -> Any:
+            record = detail_ops.record_of(f, self.record, number, _RECORD)
+            return f.call("sampled", QUAD, [self.a.w, self.a.pc, record, self.sampler, self.ask])
+
+        return mixes(f, of(first), weight, lambda: of(b.add(first, i32(1))))
 
 
 def _filter(module: Any, wave: int, kind: str) -> None:
-    """surface_filter_*(..., level of detail row, sampler, component mask, gathered component, how, pc)."""
-    a = Lanes(module, wave, f"surface_filter_{kind}", [PTR, I32, I32, I32, I32])
-    f, b, (levels, number, mask, gather, how) = a.f, a.f.b, a.further
+    """surface_filter_*(w, data row, first source's row, second's, slot row, table, sampler slot row,
+    sampler table row, component mask, gathered component, how, pc)."""
+    a = Lanes(module, wave, f"surface_filter_{kind}", [PTR, PTR, I32, I32, I32], rows=2)
+    f, b, (samplers, tables, mask, gather, how) = a.f, a.f.b, a.further
     step = KINDS[kind][1] // 8
-    job = f.load(PTR, a.w, Header.JOB, 8)
-    tables = f.load(PTR, job, field(Job, "tables"), 8)
-    entry = f.at(tables, Tables.SAMPLERS * ctypes.sizeof(Table))
-    index = b.zext(number, I64)
-    with f.when(b.icmp_unsigned(">=", index, f.load(I64, entry, field(Table, "count"), 8))):
-        f.call(
-            "record", ir.VoidType(), [a.w, i32(Fault.IMAGE_SLOT), a.pc, i32(0), index, i32(Tables.SAMPLERS)]
-        )
-        b.ret(i32(Status.FAULT))
-    records = f.load(PTR, entry, field(Table, "records"), 8)
-    sampler = f.at(records, b.mul(index, i64(ctypes.sizeof(SamplerRecord))))
-    gathers = b.icmp_signed(">=", gather, i32(0))
+
+    def read(lane: Any, record: Any, _: list[Any]) -> None:
+        a.mapped(record, lane, f.load(I64, record, field(TextureRecord, "address"), 8))
+        slot, table = (f.load(I32, row, b.mul(lane, i64(4)), 4) for row in (samplers, tables))
+        lane32 = b.trunc(lane, I32)
+        sampler = f.call("find_sampler", PTR, [a.w, table, slot, lane32, a.pc])
+        with f.when(b.icmp_unsigned("==", b.ptrtoint(sampler, I64), i64(0))):
+            b.ret(i32(Status.FAULT))
+        sample = _Sample(a, _Sources(a, lane, how), record, sampler, gather)
+        with f.when(sample.undecided()):
+            a.fault(Fault.DERIVATIVES, lane, i64(0))
+        a.put(sample.texel(), mask, lane, kind, step)
+
+    a.run(read)
+
+
+def _fetch(module: Any, wave: int, kind: str) -> None:
+    """surface_fetch_*(..., level row, sample row, component mask, pc): a texel of a level of detail.
+
+    Zeros from a level or a sample that is not there.
+    """
+    a = Lanes(module, wave, f"surface_fetch_{kind}", [PTR, PTR, I32])
+    f, b, (levels, samples, mask) = a.f, a.f.b, a.further
+    step = KINDS[kind][1] // 8
 
     def read(lane: Any, record: Any, coordinates: list[Any]) -> None:
         a.mapped(record, lane, f.load(I64, record, field(TextureRecord, "address"), 8))
-        c = _Filter(f, record, sampler, gathers)
-        linear = c.linear(f.load(I32, levels, b.mul(lane, i64(4)), 4))
-        x0, x1, weight_x = c.axis(0, coordinates[0], linear)
-        y0, y1, weight_y = c.axis(1, coordinates[1], linear)
-        z0, z1, weight_z = c.third(how, coordinates[2], linear)
+        at = b.mul(lane, i64(4))
+        level, sample = (f.load(I32, row, at, 4) for row in (levels, samples))
+        there = [
+            b.icmp_unsigned("<", number, get(f, record, TextureRecord, name))
+            for number, name in ((level, "levels"), (sample, "samples"))
+        ]
         texel = f.local(QUAD)
-        with b.if_else(gathers) as (four, one):
-            with four:
-                found: Any = ir.Constant(QUAD, ir.Undefined)
-                for place, (x, y) in enumerate(((x0, y1), (x1, y1), (x1, y0), (x0, y0))):
-                    tap = f.call("tap", QUAD, [record, sampler, x, y, z0])
-                    found = b.insert_element(found, b.extract_element(tap, gather), i32(place))
-                b.store(found, texel)
-            with one:
-                planes = [
-                    f.call("plane", QUAD, [record, sampler, x0, x1, y0, y1, z, weight_x, weight_y])
-                    for z in (z0, z1)
-                ]
-                b.store(f.call("mixed", QUAD, [*planes, weight_z]), texel)
+        b.store(ZERO, texel)
+        with f.when(b.and_(*there)):
+            size = b.udiv(
+                f.load(I64, record, field(TextureRecord, "texel"), 8),
+                b.zext(get(f, record, TextureRecord, "samples"), I64),
+            )
+            chosen = detail_ops.record_of(f, record, level, _RECORD)
+            b.store(_of_sample(f, a, chosen, coordinates, b.mul(b.zext(sample, I64), size)), texel)
         a.put(f.get(texel, QUAD), mask, lane, kind, step)
 
     a.run(read)
+
+
+def _of_sample(f: Function, a: Lanes, record: Any, coordinates: list[Any], offset: Any) -> Any:
+    """A texel ``offset`` bytes behind the first sample: the record of an image that begins there."""
+    size = i64(_RECORD)
+    moved = f.local(ir.ArrayType(ir.IntType(8), _RECORD), align=16)
+    f.call("llvm.memcpy.p0.p0.i64", VOID, [moved, record, size, ir.Constant(I1, 0)])
+    place = field(TextureRecord, "address")
+    f.store(f.b.add(f.load(I64, record, place, 8), offset), moved, place, 8)
+    return f.call("seen", QUAD, [a.w, a.pc, moved, *coordinates])
 
 
 def _extent(module: Any, wave: int) -> None:
@@ -269,11 +289,28 @@ def _extent(module: Any, wave: int) -> None:
     def extent(lane: Any, record: Any, coordinates: list[Any]) -> None:
         level = b.select(b.icmp_unsigned("<", coordinates[0], i32(31)), coordinates[0], i32(31))
         found: Any = ir.Constant(QUAD, ir.Undefined)
-        for place, name in enumerate(("width", "height", "depth")):
-            size = b.lshr(_get(f, record, TextureRecord, name), level)
+        cube = b.icmp_signed("!=", get(f, record, TextureRecord, "cube"), i32(0))
+        depth = get(f, record, TextureRecord, "depth")
+        depth = b.select(cube, b.udiv(depth, i32(cube_ops.SIDES)), depth)
+        sizes = [get(f, record, TextureRecord, name) for name in ("width", "height")]
+        for place, whole in enumerate((*sizes, depth)):
+            size = b.lshr(whole, level)
             size = b.select(b.icmp_signed("==", size, i32(0)), i32(1), size)
             found = b.insert_element(found, size, i32(place))
-        found = b.insert_element(found, _get(f, record, TextureRecord, "depth"), i32(3))
-        a.put(found, mask, lane, "f32", 4)
+        a.put(b.insert_element(found, depth, i32(3)), mask, lane, "f32", 4)
 
     a.run(extent)
+
+
+def _facts(module: Any, wave: int) -> None:
+    """surface_facts(..., mask, pc): elements of a buffer, nothing, levels and samples of a texture."""
+    a = Lanes(module, wave, "surface_facts", [I32])
+    f, b, (mask,) = a.f, a.f.b, a.further
+
+    def facts(lane: Any, record: Any, coordinates: list[Any]) -> None:
+        found: Any = ZERO
+        for place, name in ((0, "width"), (2, "levels"), (3, "samples")):
+            found = b.insert_element(found, get(f, record, TextureRecord, name), i32(place))
+        a.put(found, mask, lane, "f32", 4)
+
+    a.run(facts)

@@ -36,6 +36,7 @@ from pytest_qcom.isa.instruction import (
     Store,
     Sync,
     Unsupported,
+    Upload,
 )
 from pytest_qcom.isa.registers import ADDRESS, FIRST_SHARED, PREDICATE, Ty
 from pytest_qcom.isa.semantics import evaluate
@@ -87,7 +88,7 @@ def _asynchronous(instr: Instr) -> bool:
     effect = instr.op.effect
     if instr.op.cat == 4 and _relative(instr):
         return False
-    return instr.op.cat in (4, 5, 6) and not isinstance(effect, Unsupported | FiberId | Preset)
+    return instr.op.cat in (4, 5, 6) and not isinstance(effect, Unsupported | FiberId | Preset | Upload)
 
 
 class _Late(Translator):

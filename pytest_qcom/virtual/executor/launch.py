@@ -59,27 +59,49 @@ def _geometry(local: tuple[int, int, int], wave: int) -> tuple[int, NDArray[np.i
 
 
 def _records(images: tuple[Image | None, ...], ranges: NDArray[np.uint64]) -> Any:
-    table = (TextureRecord * max(1, len(images)))()
-    for record, image in zip(table, images, strict=False):
+    """A record an image; behind them those of further levels of detail."""
+    further = sum(image.levels - 1 for image in images if image is not None)
+    table = (TextureRecord * (max(1, len(images)) + further))()
+    free = max(1, len(images))
+    for index, image in enumerate(images):
         if image is None:
             continue
-        record.address, record.pitch, record.layer = image.address, image.pitch, image.layer_pitch
-        record.width, record.height, record.depth = image.width, image.height, image.depth
-        record.format, record.texel = image.format.value, image.format.texel_bytes
-        record.mapped = int(image.size > 0 and _contains(ranges, image.address, image.size))
-        record.plain = int(image.swizzle == (0, 1, 2, 3))
-        record.swizzle[:] = image.swizzle
+        mapped = int(image.size > 0 and _contains(ranges, image.address, image.size))
+        _describe(table[index], image, mapped)
+        table[index].further = ctypes.addressof(table) + free * ctypes.sizeof(TextureRecord)
+        for level in range(1, image.levels):
+            _describe(table[free], image.level(level), mapped)
+            free += 1
     return table
 
 
-def _samplers(samplers: tuple[Sampler, ...]) -> Any:
+def _describe(record: TextureRecord, image: Image, mapped: int) -> None:
+    record.address, record.pitch, record.layer = image.address, image.pitch, image.layer_pitch
+    record.width, record.height, record.depth = image.width, image.height, image.depth
+    record.format, record.texel = image.format.value, image.texel_bytes
+    record.mapped, record.plain = mapped, int(image.swizzle == (0, 1, 2, 3))
+    record.swizzle[:] = image.swizzle
+    record.levels, record.samples, record.cube = image.levels, image.samples, image.cube
+    record.least = _fixed(image.least_lod)
+
+
+def _fixed(lod: float) -> int:
+    """A level of detail in 1/256."""
+    return round(256 * lod)
+
+
+def _samplers(samplers: tuple[Sampler | None, ...]) -> Any:
     table = (SamplerRecord * max(1, len(samplers)))()
     for record, sampler in zip(table, samplers, strict=False):
+        if sampler is None:
+            continue
         record.wraps[:] = [wrap.value for wrap in sampler.wraps]
         record.magnified, record.minified = sampler.magnified, sampler.minified
-        record.unnormalized, record.bias = sampler.unnormalized, sampler.lod_bias
-        record.least, record.most = sampler.lods
+        record.unnormalized, record.bias = sampler.unnormalized, _fixed(sampler.lod_bias)
+        record.least, record.most = map(_fixed, sampler.lods)
         record.border[:] = sampler.border
+        record.mips, record.single, record.seamless = sampler.mips, sampler.single, sampler.seamless
+        record.compare, record.bound = sampler.compare.value, 1
     return table
 
 
@@ -176,6 +198,7 @@ class Launch:
             if found is not None:
                 fill(Tables.SETS + index, _records(found.images, ranges), len(found.images))
                 fill(Tables.UNIFORM_SETS + index, _uniforms(found.uniforms), len(found.uniforms))
+                fill(Tables.SAMPLER_SETS + index, _samplers(found.samplers), len(found.samplers))
         return tables
 
     def _system_values(self) -> None:

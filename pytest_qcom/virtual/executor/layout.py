@@ -59,7 +59,7 @@ class Header:
     PCS = RANGE + 16 * RANGES  # an i32 a lane: the block where a parked lane goes on
     SCRATCH = PCS + 4 * LANES  # rows for operands that are in no register
     SCRATCH_ROW = 4 * LANES
-    SCRATCH_ROWS = 12
+    SCRATCH_ROWS = 28
     RECENT = SCRATCH + SCRATCH_ROW * SCRATCH_ROWS  # an i64 each: where loads from global memory last began
     RECENTS = 128
     END = RECENT + 8 * RECENTS
@@ -96,6 +96,7 @@ class Fault:
     DESCRIPTOR = 16  # a slot that holds something else
     UNIFORM_MEMORY = 17
     ALIGNMENT = 18  # an atomic access across words
+    DERIVATIVES = 19  # a sample whose result depends on them
     TOTAL = 15  # the launch as a whole used up its budget; no single wave's
 
 
@@ -161,6 +162,11 @@ class TextureRecord(ctypes.Structure):
         ("swizzle", ctypes.c_int32 * 4),
         ("layer", ctypes.c_int64),  # bytes between layers
         ("texel", ctypes.c_int64),  # bytes of one
+        ("further", ctypes.c_void_p),  # records of the other levels of detail, one behind the other
+        ("levels", ctypes.c_int32),
+        ("samples", ctypes.c_int32),
+        ("cube", ctypes.c_int32),  # 1 for a cube, of which every six layers are the faces
+        ("least", ctypes.c_int32),  # level of detail, in 1/256
     )
 
 
@@ -172,10 +178,15 @@ class SamplerRecord(ctypes.Structure):
         ("magnified", ctypes.c_int32),
         ("minified", ctypes.c_int32),
         ("unnormalized", ctypes.c_int32),
-        ("bias", ctypes.c_float),
-        ("least", ctypes.c_float),  # levels of detail
-        ("most", ctypes.c_float),
+        ("bias", ctypes.c_int32),  # levels of detail, in 1/256
+        ("least", ctypes.c_int32),
+        ("most", ctypes.c_int32),
         ("border", ctypes.c_uint32 * 4),
+        ("mips", ctypes.c_int32),
+        ("single", ctypes.c_int32),
+        ("compare", ctypes.c_int32),
+        ("seamless", ctypes.c_int32),
+        ("bound", ctypes.c_int32),  # 0: no sampler
     )
 
 
@@ -204,7 +215,8 @@ class Tables:
     UNIFORMS = SETS + SETS_COUNT
     UNIFORM_SETS = UNIFORMS + 1
     SAMPLERS = UNIFORM_SETS + SETS_COUNT
-    COUNT = SAMPLERS + 1
+    SAMPLER_SETS = SAMPLERS + 1
+    COUNT = SAMPLER_SETS + SETS_COUNT
 
 
 class Job(ctypes.Structure):

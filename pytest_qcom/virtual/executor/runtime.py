@@ -51,8 +51,8 @@ def module_text(host: Host, wave: int) -> tuple[str, tuple[str, ...]]:
     texel_ops.emit(module)
     image_ops.emit(module, wave)
     surface_ops.emit(module, wave)
-    filter_ops.emit(module, wave)
     race_ops.emit(module, wave)
+    filter_ops.emit(module, wave)
     scheduler.emit(module, wave, host.flushes)
     names = [f.name for f in module.functions if f.blocks and f.linkage != "internal"]
     names += [f"sfu_{name}" for name in sfu.NAMES]

@@ -50,6 +50,7 @@ def emit(module: Any, wave: int) -> None:
     _atomic(module, wave)
     _size(module, wave)
     _uniforms(module, wave)
+    _upload(module, wave)
 
 
 def _find(module: Any) -> None:
@@ -104,13 +105,13 @@ class Lanes:
     """The common frame: every active lane has a slot and coordinates of its own.
 
     Arguments of all functions begin with (w, data row, x row, y row, z row, slot row, table) and end with the
-    instruction's index; ``further`` ones stand between.
+    instruction's index; ``further`` ones stand between. ``rows``: how many rows there are of coordinates.
     """
 
-    def __init__(self, module: Any, wave: int, name: str, further: list[Any]) -> None:
-        self.f = f = Function(module, name, I32, [PTR, PTR, PTR, PTR, PTR, PTR, I32, *further, I32])
-        self.w, self.data, *self.rows, self.slots, self.table = f.args[:7]
-        self.further, self.pc = f.args[7:-1], f.args[-1]
+    def __init__(self, module: Any, wave: int, name: str, further: list[Any], rows: int = 3) -> None:
+        self.f = f = Function(module, name, I32, [PTR, PTR, *[PTR] * rows, PTR, I32, *further, I32])
+        self.w, self.data, *self.rows, self.slots, self.table = f.args[: rows + 4]
+        self.further, self.pc = f.args[rows + 4 : -1], f.args[-1]
         self.wave = wave
 
     def run(self, body: Callable[[Any, Any, list[Any]], None]) -> None:
@@ -304,3 +305,39 @@ def _uniforms(module: Any, wave: int) -> None:
                 f.store(f.get(slot, I32), a.cell(index, lane, 4), 0, 4)
 
     a.run(read)
+
+
+def _upload(module: Any, wave: int) -> None:
+    """upload(w, x row, slot row, table, base row, vectors, pc): vec4 of the first active lane to constants.
+
+    They come from vec4 number x of a uniform buffer on, and begin at the constant that the lane's base says.
+    """
+    f = Function(module, "upload", I32, [PTR, PTR, PTR, I32, PTR, I32, I32])
+    w, xs, slots, table, bases, vectors, pc = f.args
+    b = f.b
+    lane = lanes.first(f, w, wave)
+    at, lane32 = b.mul(lane, i64(4)), b.trunc(lane, I32)
+    record = f.call("find", PTR, [w, table, f.load(I32, slots, at, 4), lane32, pc])
+    with f.when(b.icmp_unsigned("==", b.ptrtoint(record, I64), i64(0))):
+        b.ret(i32(Status.FAULT))
+    file, job = f.load(PTR, w, Header.CONSTANTS, 8), f.load(PTR, w, Header.JOB, 8)
+    limit = b.udiv(f.load(I64, job, field(Job, "constant_bytes"), 8), i64(4))
+    first, words = b.zext(f.load(I32, bases, at, 4), I64), b.shl(b.zext(vectors, I64), i64(2))
+    with f.when(b.icmp_unsigned(">", b.add(first, words), limit)):
+        f.call("record", VOID, [w, i32(Fault.CONSTANT), pc, lane32, first, i32(0)])
+        b.ret(i32(Status.FAULT))
+    base = f.load(I64, record, field(UniformRecord, "address"), 8)
+    size = f.load(I64, record, field(UniformRecord, "size"), 8)
+    start = b.shl(b.zext(f.load(I32, xs, at, 4), I64), i64(4))
+    with f.loop(words) as index:
+        offset, slot = b.add(start, b.shl(index, i64(2))), f.local(I32)
+        b.store(i32(0), slot)
+        with f.when(b.icmp_unsigned("<", offset, size)):
+            address = b.add(base, offset)
+            with f.when(b.not_(f.call("search", I1, [w, pc, address, i64(4)]))):
+                f.call("record", VOID, [w, i32(Fault.UNIFORM_MEMORY), pc, lane32, address, i32(4)])
+                b.ret(i32(Status.FAULT))
+            b.store(f.load(I32, b.inttoptr(address, PTR)), slot)
+        f.store(f.get(slot, I32), file, b.shl(b.add(first, index), i64(2)), 4)
+    b.ret(i32(0))
+    f.finish()

@@ -6,18 +6,41 @@ Images of two dimensions in slots that the instruction names are read and writte
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_qcom.isa import access
-from pytest_qcom.isa.instruction import Atomic, Instr, Kind, Load, Operand, Sample, Space, Store
-from pytest_qcom.isa.registers import Ty
+from pytest_qcom.isa.instruction import (
+    Atomic,
+    Detail,
+    Instr,
+    Kind,
+    Load,
+    Operand,
+    Query,
+    Sample,
+    Space,
+    Store,
+)
+from pytest_qcom.isa.registers import ADDRESS, Ty
 from pytest_qcom.virtual.executor.accesses import Accesses, operation
-from pytest_qcom.virtual.executor.filter_ops import DEEP, LAYERED
 from pytest_qcom.virtual.executor.layout import Header, Tables
+from pytest_qcom.virtual.executor.sampler_ops import (
+    DEEP,
+    GRADIENTS,
+    IMPLICIT,
+    LAYERED,
+    LEVEL,
+    OFFSETS,
+    SHADOW,
+)
 from pytest_qcom.virtual.executor.surface_ops import SWIZZLED
 
 _COORDINATES, _ZERO, _SLOTS, _DATA, _LEVEL = 0, 2, 3, 4, 5  # scratch rows of operands
+_SAMPLERS, _TABLES, _MOVED = 6, 7, 5  # of samples
+_FIRST, _SECOND = 12, 23  # up to eleven scalars and up to four
 _IMM = 6  # descriptor mode of cat5: bindless, both slots in the instruction
 _A1 = 7  # as that, the texture's in a1.x above the sampler's base (Mesa, ``get_bindless_samp_src``)
-_BINDLESS = (2, 5)  # bindless, slots from registers
+_OWN_BASE = (1, 3, _A1)  # the sampler's base is in the low bits of a1.x
 _BOUND = (0, 4)
 
 
@@ -37,66 +60,104 @@ class Surfaces(Accesses):
     # textures
 
     def _sample(self, index: int, instr: Instr) -> None:
-        if any(instr.get(flag) for flag in ("o", "sv", "p", "offset")) or (
-            instr.get("3d") and instr.get("array")
-        ):
+        effect, slots = instr.op.effect, self._texture_slots(instr)
+        assert instr.dst is not None and isinstance(effect, Sample)
+        if slots is None or instr.get("p") or instr.get("offset") or ("inv_1d" in instr and instr.get("sv")):
             self._unsupported(index)
-            return
-        assert instr.dst is not None and isinstance(instr.op.effect, Sample)
-        if instr.op.effect.filtered:
-            self._filter(index, instr, instr.op.effect)
-            return
-        mask, kind = instr["wrmask"], _kind(instr.type)
-        components = [n for n in range(4) if mask >> n & 1]
-        if access.coordinates(instr) == 2 and not instr.get("s2en"):
-            xy = self._level(instr, self._coordinates(instr.srcs[0], 2))[:2]
-            self._texels(index, f"isam_{kind}", self._target_rows(instr.dst, 4), xy, instr["tex"], mask)
-            self._collect(instr.dst, components, 4)
-            return
-        slots = self._texture_slots(instr)
-        if slots is None:
+        elif effect.filtered:
+            self._filter(index, instr, effect, slots)
+        elif effect.multisampled or effect.detail is not Detail.BASE:
+            self._leveled(index, instr, effect, slots)
+        elif instr.get("o") or access.coordinates(instr) > 3:
             self._unsupported(index)
-            return
-        xyz = self._level(instr, self._coordinates(instr.srcs[0], access.coordinates(instr)))
+        else:
+            self._texel(index, instr, slots)
+
+    def _texel(self, index: int, instr: Instr, slots: tuple[int, int]) -> None:
+        """isam."""
+        assert instr.dst is not None
+        mask, kind, count = instr["wrmask"], _kind(instr.type), access.coordinates(instr)
+        xyz = self._coordinates(instr.srcs[0], count)
         rows = self._target_rows(instr.dst, 4)
-        numbers = [("i32", str(mask | SWIZZLED))]
-        self._surface(index, f"surface_read_{kind}", rows, xyz, slots, numbers)
-        self._collect(instr.dst, components, 4)
+        if count == 2 and not instr.get("s2en"):
+            self._texels(index, f"isam_{kind}", rows, xyz[:2], instr["tex"], mask)
+        else:
+            numbers = [("i32", str(mask | SWIZZLED))]
+            self._surface(index, f"surface_read_{kind}", rows, xyz, slots, numbers)
+        self._collect(instr.dst, _components(mask), 4)
 
-    def _level(self, instr: Instr, xyz: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Offsets of coordinates that are outside for lanes which want a level that no texture here has."""
-        slots = instr.get("s2en") and instr["mode"] in access.INDIRECT
-        if len(instr.srcs) - bool(slots) < 2:
-            return xyz
-        segment, builder = self._open(), self.builder
-        x, level = (
-            builder.resize(segment.register(operand.value, operand.half), 32, False)
-            for operand in instr.srcs[:2]
-        )
-        base = builder.icmp("eq", level, builder.const(Ty.U32, 0), False)
-        inside = builder.select(base, x, builder.const(Ty.U32, 0xFFFFFFFF))
-        offset = Header.SCRATCH + _LEVEL * Header.SCRATCH_ROW
-        segment.put(("s", offset), inside)
-        return offset, *xyz[1:]
+    def _leveled(self, index: int, instr: Instr, effect: Sample, slots: tuple[int, int]) -> None:
+        """isaml and isamm: coordinates with their offsets, a level of detail, the number of a sample."""
+        count = access.coordinates(instr)
+        if count > 3 or access.shadow(instr) or instr.dst is None:
+            self._unsupported(index)
+            return
+        step = 4 * self.layout.wave
+        first = self._wide_rows(instr.srcs[0], access.sampled(instr), _FIRST, Ty.S32)
+        xyz = [first + step * place for place in range(count)]
+        if instr.get("o"):
+            xyz = self._moved(xyz, self._wide_rows(instr.srcs[1], access.axes(instr), _SECOND, Ty.S32), instr)
+        zero = self._fixed_row(_ZERO, 0)
+        level = zero
+        if effect.detail is Detail.SOURCE:
+            place = access.detail(instr) - 1
+            level = self._wide_rows(instr.srcs[1], place + 1, _SECOND, Ty.S32) + step * place
+        sample = first + step * (access.sampled(instr) - 1) if effect.multisampled else zero
+        mask, rows = instr["wrmask"], self._target_rows(instr.dst, 4)
+        self._close()
+        further = [("ptr", self._at(level)), ("ptr", self._at(sample)), ("i32", str(mask))]
+        three = (*xyz, zero)[:3]
+        self._surface(index, f"surface_fetch_{_kind(instr.type)}", rows, three, slots, further)
+        self._collect(instr.dst, _components(mask), 4)
 
-    def _filter(self, index: int, instr: Instr, effect: Sample) -> None:
-        """saml and gather4: a sampler says what coordinates mean."""
-        slots = None if instr.get("s2en") else self._texture_slots(instr)
-        if slots is None or instr.srcs[0].half:
+    def _moved(self, xyz: list[int], offsets: int, instr: Instr) -> list[int]:
+        """Rows of coordinates with their offsets added; a layer has none."""
+        step = 4 * self.layout.wave
+        moved = []
+        for place, row in enumerate(xyz):
+            if place >= access.axes(instr):
+                moved.append(row)
+                continue
+            segment = self._open()
+            total = self.builder.add(segment.get(("s", row)), segment.get(("s", offsets + step * place)))
+            moved.append(Header.SCRATCH + (_MOVED + place) * Header.SCRATCH_ROW)
+            segment.put(("s", moved[-1]), total)
+        return moved
+
+    def _filter(self, index: int, instr: Instr, effect: Sample, slots: tuple[int, int]) -> None:
+        """sam, saml, samgq and gather4: a sampler says what coordinates mean."""
+        mask = instr["wrmask"]
+        if access.shadow(instr) and effect.gather < 0 and mask > 1:
             self._unsupported(index)
             return
         assert instr.dst is not None
-        mask, count = instr["wrmask"], access.coordinates(instr)
-        xyz = self._coordinates(instr.srcs[0], count)
-        lod = instr.srcs[1] if len(instr.srcs) > 1 else Operand(Kind.IMM, 0)
-        level = self._source_rows(lod, 1, _LEVEL)
+        samplers = self._sampler_slots(instr)
+        first = self._wide_rows(instr.srcs[0], access.sampled(instr), _FIRST, Ty.F32)
+        second = first
+        if access.detail(instr):
+            kinds = [Ty.S32] * (instr.get("o") * access.axes(instr)) + [Ty.F32]
+            second = self._wide_rows(instr.srcs[1], access.detail(instr), _SECOND, *kinds)
         rows = self._target_rows(instr.dst, 4)
-        how = LAYERED if instr.get("array") else DEEP if instr.get("3d") else 0
-        numbers = [("i32", str(n)) for n in (instr["samp"], mask, effect.gather, how)]
         self._close()
-        further = [("ptr", self._at(level)), *numbers]
-        self._surface(index, f"surface_filter_{_kind(instr.type)}", rows, xyz, slots, further)
-        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1], 4)
+        numbers = (mask, effect.gather, _how(instr, effect))
+        further = [("ptr", self._at(at)) for at in samplers] + [("i32", str(number)) for number in numbers]
+        self._surface(index, f"surface_filter_{_kind(instr.type)}", rows, (first, second), slots, further)
+        self._collect(instr.dst, _components(mask), 4)
+
+    def _wide_rows(self, operand: Operand, count: int, slot: int, *kinds: Ty) -> int:
+        """Offset of rows of 32 bits; halves are widened as what they are, the last kind for the rest."""
+        if not operand.half:
+            return self._source_rows(operand, count, slot)
+        builder, start = self.builder, Header.SCRATCH + slot * Header.SCRATCH_ROW
+        for place in range(count):
+            segment = self._open()
+            value = segment.register(operand.value + place, True)
+            if kinds[min(place, len(kinds) - 1)] is Ty.F32:
+                value = builder.as_int(builder.fconvert(builder.as_float(value), Ty.F32, "even"))
+            else:
+                value = builder.resize(value, 32, True)
+            segment.put(("s", start + 4 * place * self.layout.wave), value)
+        return start
 
     def _texture_slots(self, instr: Instr) -> tuple[int, int] | None:
         """Rows with the slots of a sample, and the table that they count in; ``None``: not modelled."""
@@ -107,17 +168,47 @@ class Surfaces(Accesses):
             return self._slot_rows(instr.srcs[-1]), Tables.TEXTURES
         if table >= Tables.UNIFORMS:
             return None
-        if mode in _BINDLESS:
+        if access.indirect(instr):
             return self._slot_rows(instr.srcs[-1]), table
         if mode == _IMM:
             return self._slot_rows(Operand(Kind.IMM, instr["tex"])), table
-        if mode != _A1:
-            return None
         segment, builder = self._open(), self.builder
         address = builder.resize(segment.get(("a", 1)), 32, False)
         offset = Header.SCRATCH + _SLOTS * Header.SCRATCH_ROW
         segment.put(("s", offset), builder.lshr(address, builder.const(Ty.U32, 3)))
         return offset, table
+
+    def _sampler_slots(self, instr: Instr) -> tuple[int, int]:
+        """Rows with the slots of samplers, and with the tables that they count in.
+
+        Behind a register with the texture's slot stands the sampler's.
+        """
+        mode, bindless = instr.get("mode"), instr.get("s2en") and instr["mode"] not in _BOUND
+        slot = Operand(Kind.IMM, instr.get("samp"))
+        if access.indirect(instr):
+            slot = replace(instr.srcs[-1], value=instr.srcs[-1].value + 1)
+        rows = self._source_rows(slot, 1, _SAMPLERS)
+        base = Tables.SAMPLER_SETS + instr.get("base")
+        tables = self._fixed_row(_TABLES, base if bindless else Tables.SAMPLERS)
+        if bindless and mode in _OWN_BASE:
+            segment, builder = self._open(), self.builder
+            own = builder.resize(segment.get(("a", 1)), 32, False)
+            own = builder.and_(own, builder.const(Ty.U32, 7))
+            segment.put(("s", tables), builder.add(own, builder.const(Ty.U32, Tables.SAMPLER_SETS)))
+        return rows, tables
+
+    def _query(self, index: int, instr: Instr, effect: Query) -> None:
+        """getinfo and getbuf."""
+        slots, mask = self._texture_slots(instr), instr["wrmask"]
+        unknown = any(fact is None and mask >> place & 1 for place, fact in enumerate(effect.facts))
+        if slots is None or instr.type.half or instr.get("o") or unknown:
+            self._unsupported(index)
+            return
+        assert instr.dst is not None
+        zero = self._fixed_row(_ZERO, 0)
+        rows = self._target_rows(instr.dst, 4)
+        self._surface(index, "surface_facts", rows, (zero, zero, zero), slots, [("i32", str(mask))])
+        self._collect(instr.dst, _components(mask), 4)
 
     # images
 
@@ -193,7 +284,7 @@ class Surfaces(Accesses):
         level = self._source_rows(instr.srcs[0], 1, _LEVEL)
         rows = self._target_rows(instr.dst, 4)
         self._surface(index, "surface_extent", rows, (level, level, level), slots, [("i32", str(mask))])
-        self._collect(instr.dst, [n for n in range(4) if mask >> n & 1], 4)
+        self._collect(instr.dst, _components(mask), 4)
 
     def _image_slots(self, instr: Instr) -> tuple[int, int] | None:
         """Rows with the slots of a cat6 access, and their table."""
@@ -222,6 +313,19 @@ class Surfaces(Accesses):
         self._surface(index, "uniforms", rows, xyz, slots, further)
         self._collect(instr.dst, list(range(count)), count)
 
+    def _upload(self, index: int, instr: Instr) -> None:
+        """ldc.k."""
+        slots = self._bound(instr, Tables.UNIFORMS, Tables.UNIFORM_SETS, Tables.SAMPLERS)
+        if slots is None:
+            self._unsupported(index)
+            return
+        place = self._source_rows(instr.srcs[0], 1, _COORDINATES)
+        base = self._source_rows(Operand(Kind.GPR, ADDRESS + 1, True), 1, _DATA)
+        self._close()
+        rows = (place, slots[0], slots[1], base)
+        pointers = [("i32", str(n)) if n is slots[1] else ("ptr", self._at(n)) for n in rows]
+        self._checked("upload", *pointers, ("i32", str(instr["vectors"])), ("i32", str(index)))
+
     # operands
 
     def _slot_rows(self, operand: Operand) -> int:
@@ -232,9 +336,14 @@ class Surfaces(Accesses):
         rows, step = self._source_rows(operand, count, _COORDINATES), 4 * self.layout.wave
         if count == 3:
             return rows, rows + step, rows + 2 * step
-        zero = Header.SCRATCH + _ZERO * Header.SCRATCH_ROW
-        self._open().put(("s", zero), self.builder.const(Ty.U32, 0))
+        zero = self._fixed_row(_ZERO, 0)
         return rows, rows + step if count == 2 else zero, zero
+
+    def _fixed_row(self, slot: int, number: int) -> int:
+        """Offset of a scratch row that holds a number."""
+        offset = Header.SCRATCH + slot * Header.SCRATCH_ROW
+        self._open().put(("s", offset), self.builder.const(Ty.U32, number))
+        return offset
 
     def _texels(
         self, index: int, name: str, rows: int, xy: tuple[int, int], slot: int, components: int
@@ -249,7 +358,7 @@ class Surfaces(Accesses):
         index: int,
         name: str,
         rows: int,
-        xyz: tuple[int, int, int],
+        xyz: tuple[int, ...],
         slots: tuple[int, int],
         further: list[tuple[str, str]],
     ) -> None:
@@ -257,6 +366,24 @@ class Surfaces(Accesses):
         self._close()
         pointers = [("ptr", self._at(at)) for at in (rows, *xyz, slots[0])]
         self._checked(name, *pointers, ("i32", str(slots[1])), *further, ("i32", str(index)))
+
+
+def _components(mask: int) -> list[int]:
+    return [place for place in range(4) if mask >> place & 1]
+
+
+def _how(instr: Instr, effect: Sample) -> int:
+    """What the sources of a sample hold, as ``sampler_ops`` counts it."""
+    parts = {
+        LAYERED: instr.get("array"),
+        DEEP: instr.get("3d"),
+        SHADOW: access.shadow(instr),
+        OFFSETS: instr.get("o"),
+        LEVEL: effect.detail is Detail.SOURCE,
+        GRADIENTS: effect.detail is Detail.GRADIENTS,
+        IMPLICIT: effect.detail is Detail.IMPLICIT,
+    }
+    return sum(bit for bit, there in parts.items() if there)
 
 
 def _kind(ty: Ty) -> str:

@@ -18,11 +18,13 @@ from pytest_qcom.isa.instruction import (
     Kind,
     Load,
     Preset,
+    Query,
     Sample,
     Shuffle,
     Size,
     Store,
     Unsupported,
+    Upload,
 )
 from pytest_qcom.isa.registers import FIRST_SHARED
 from pytest_qcom.virtual.executor import dataflow
@@ -178,6 +180,8 @@ class Translator(ControlFlow, Arithmetic, Surfaces):
             self._fiber_id(instr)
         elif isinstance(effect, Preset):
             self._preset(index, instr)
+        elif isinstance(effect, Upload):
+            self._upload(index, instr)
         elif isinstance(effect, ActiveMask):
             self._active_mask(index, instr)
         elif isinstance(effect, Shuffle):
@@ -186,6 +190,8 @@ class Translator(ControlFlow, Arithmetic, Surfaces):
             self._sample(index, instr)
         elif isinstance(effect, Size):
             self._size(index, instr)
+        elif isinstance(effect, Query):
+            self._query(index, instr, effect)
         elif isinstance(effect, Load | Store | Atomic):
             self._memory(index, instr, effect)
 

@@ -41,14 +41,17 @@ class _Watched(Translator):
         elif name == "uniforms":
             _, x, _, _, slots, number, component, components, pc = arguments
             self._watch("uniforms", x, slots, number, component, components, pc)
+        elif name == "upload":
+            x, slots, number, _, vectors, pc = arguments
+            self._watch("uniforms", x, slots, number, ("i32", "0"), ("i32", f"{4 * int(vectors[1])}"), pc)
         super()._checked(name, *arguments)
 
     def _surface_watch(self, what: str, arguments: tuple[tuple[str, str], ...]) -> None:
         """A function of ``surface_ops``: texels are read, written or changed, words loaded or stored."""
-        _, x, y, z, slots, table, *further, pc = arguments
         operation, _, bits = what.partition("_")
-        if operation in ("size", "extent", "filter"):  # sizes; mixes, whose texels are not told apart
-            return
+        if operation in ("size", "extent", "facts", "filter", "fetch"):
+            return  # no texels; or texels that the function itself notes, which finds them
+        _, x, y, z, slots, table, *further, pc = arguments
         kind = {"atomic": ATOMIC, "write": WRITE, "store": WRITE}.get(operation, READ)
         words = operation in ("load", "store")
         unit = ("i64", str(int(bits) // 8)) if words else further[-1] if kind == ATOMIC else ("i64", "0")
