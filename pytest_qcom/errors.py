@@ -61,6 +61,10 @@ class KernelError(QcomError):
     """An unknown kernel, or options that do not go together."""
 
 
+class TableError(QcomError):
+    """A table of published figures that cannot be read or lacks what it is read for."""
+
+
 class BaselineError(QcomError):
     """A stored baseline that is missing, malformed or of another device."""
 

@@ -8,16 +8,16 @@ with ``--qcom-update-baselines`` win over published ones.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_qcom import baselines
+from pytest_qcom import baselines, tables
 from pytest_qcom.baselines import Machine
 from pytest_qcom.errors import BaselineError
+from pytest_qcom.tables import Row
 
 FILE = "0001_measurements.json"
 CONFIGURATION = ("config", "m", "n", "k", "threads", "thread128")
@@ -31,7 +31,6 @@ LEAST, MOST = 1e-9, 1e9
 UNKNOWN_WORK = 1.0
 """Work to which the seconds of a row refer whose kernel is not declared: its own count was not published."""
 
-Row = Mapping[str, str]
 Match = Callable[[Row], tuple[str, float] | None]
 
 
@@ -68,29 +67,6 @@ class Stored:
         return found
 
 
-def read(path: Path) -> list[Row]:
-    """The rows of a table of measurements.
-
-    Raises:
-        BaselineError: not readable, columns are missing, or there are no rows.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, restval="")
-            names = reader.fieldnames or ()  # none in an empty file; asked for while it is open
-            rows: list[Row] = list(reader)
-    except (OSError, ValueError, csv.Error) as error:
-        raise BaselineError(f"measurements {path}: not readable ({error}); name a CSV file") from error
-    missing = [column for column in COLUMNS if column not in names]
-    if missing:
-        raise BaselineError(
-            f"measurements {path}: no column {', '.join(missing)}; the columns are {', '.join(COLUMNS)}"
-        )
-    if not rows:
-        raise BaselineError(f"measurements {path}: nothing below its header; give a row for each figure")
-    return rows
-
-
 def convert(path: Path, machine: Machine, match: Match) -> Imported:
     """Entries of a baseline from the rows of a table.
 
@@ -98,8 +74,9 @@ def convert(path: Path, machine: Machine, match: Match) -> Imported:
         match: the declared case that a row is about, and the work of one launch of it; None without one.
 
     Raises:
-        BaselineError: a device whose times are modelled, a table that is not readable or has no usable row,
-            a figure that is no number, or two rows about the same case.
+        TableError: a table that is none.
+        BaselineError: a device whose times are modelled, a table without a usable row, a figure that is no
+            number, or two rows about the same case.
     """
     if machine.mode != "hardware":
         raise BaselineError(
@@ -109,7 +86,7 @@ def convert(path: Path, machine: Machine, match: Match) -> Imported:
         )
     entries: dict[str, Any] = {}
     left_out: dict[str, str] = {}
-    for row in read(path):
+    for row in tables.read(path, COLUMNS):
         reason = _unusable(row)
         if reason:
             left_out[row["id"]] = reason

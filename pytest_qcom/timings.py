@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qcom import measurements
+from pytest_qcom import measurements, tables
 from pytest_qcom.analysis.cycles import DEFAULT, Constants, Estimate, evaluate
 from pytest_qcom.analysis.trace import trace
 from pytest_qcom.analysis.work import Work, work
@@ -158,9 +158,9 @@ def read(path: Path) -> list[Mapping[str, str]]:
     """The rows of a file.
 
     Raises:
-        BaselineError: not readable, columns are missing, or there are no rows.
+        TableError: a table that is none.
     """
-    return list(measurements.read(path))
+    return tables.read(path, measurements.COLUMNS)
 
 
 def verify(table: Iterable[Mapping[str, str]], constants: Constants = DEFAULT) -> dict[str, Any]:

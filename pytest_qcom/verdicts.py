@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import csv
 import functools
 import multiprocessing
 import os
@@ -23,15 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qcom import conformance, linting
+from pytest_qcom import conformance, linting, tables
 from pytest_qcom.analysis import hazards
 from pytest_qcom.analysis.findings import errors
-from pytest_qcom.devices import registry, virtual
+from pytest_qcom.chip import A630
+from pytest_qcom.devices import virtual
 from pytest_qcom.devices.device import Device
-from pytest_qcom.errors import GpuFault, GpuHang, KernelError, QcomError
+from pytest_qcom.errors import GpuFault, GpuHang, QcomError
 from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.kernel import Arrays, Build, Kernel
 from pytest_qcom.kernels.published import options_from_notes
+from pytest_qcom.tables import Row
+from pytest_qcom.timings import launched
 
 COLUMNS = ("id", "family", "config", "verdict")
 """Columns that a table must have. ``m``, ``n``, ``k``, ``threads``, ``thread128`` and ``check`` count too."""
@@ -79,28 +81,16 @@ class Judged:
         return not self.reason and self.device == "correct" and self.ours != "correct"
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a table.
+def read(path: Path) -> list[Row]:
+    """The rows of a file.
 
     Raises:
-        KernelError: no readable file, a column that is missing, no rows, an unknown verdict.
+        TableError: a table that is none.
     """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            table = csv.DictReader(file)
-            rows = [{name: value or "" for name, value in row.items() if name} for row in table]
-            columns = table.fieldnames or ()
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise KernelError(f"table {path}: not readable ({error}); name a CSV file of verdicts") from error
-    missing = [name for name in COLUMNS if name not in columns]
-    if missing:
-        raise KernelError(f"table {path} lacks the column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
-    if not rows:
-        raise KernelError(f"table {path}: nothing below its header; give a row for each verdict")
-    return rows
+    return tables.read(path, COLUMNS)
 
 
-def verify(rows: Sequence[Mapping[str, str]], jobs: int | None = None) -> list[Judged]:
+def verify(rows: Sequence[Row], jobs: int | None = None) -> list[Judged]:
     """Judges all rows, in their order.
 
     Args:
@@ -121,8 +111,7 @@ _SHARES = 4
 
 def _opened() -> contextlib.AbstractContextManager[Device]:
     """A device whose clock costs little: nobody asks how long a row takes."""
-    entry = registry.find("virtual", Path.cwd())
-    return virtual.opened(entry.name, entry.chip, _MODE, timed=False)
+    return virtual.opened("virtual", A630.name, _MODE, timed=False)
 
 
 @functools.cache
@@ -133,11 +122,11 @@ def _device() -> Device:
     return stack.enter_context(_opened())
 
 
-def _judge_here(row: Mapping[str, str]) -> Judged:
+def _judge_here(row: Row) -> Judged:
     return judge(row, _device())
 
 
-def judge(row: Mapping[str, str], device: Device) -> Judged:
+def judge(row: Row, device: Device) -> Judged:
     """What a row's kernel does here. ``device`` is a virtual one in mode ``emulate``; it is reset behind."""
     check = row.get("check", "")
     plain: dict[str, Any] = {
@@ -246,7 +235,9 @@ def _run(
 
 
 def _findings(build: Build) -> dict[str, int]:
-    found = hazards.lint(build.program, **linting.registers(build))
+    """By rule; those that the device found itself, which had to know whether results can be late."""
+    inputs = hazards.preset(launched(build))
+    found = virtual.findings(build.program.encode(), **linting.registers(build), inputs=inputs)
     return dict(collections.Counter(finding.rule.name for finding in errors(found)))
 
 

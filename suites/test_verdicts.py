@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_qcom import verdicts
-from pytest_qcom.errors import KernelError
+from pytest_qcom.analysis import hazards
+from pytest_qcom.analysis.findings import Finding
+from pytest_qcom.devices import registry, virtual
+from pytest_qcom.isa.program import Program
 
 SMALL = {"m": "64", "n": "256", "k": "64", "threads": "128", "thread128": "1", "check": "all_ones"}
 FOUR = "split-a split-k-unroll=4 donor8-add256-store b-coord-delay"
@@ -43,17 +48,23 @@ def test_confusion_agreement_and_alarms() -> None:
     assert "4 rows built, 3 agree (75.0%), 1 false alarms, 2 not built" in text
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "not readable"),
-        ("id,family,config\n1,a,b\n", "lacks the column 'verdict'"),
-        (",".join(verdicts.COLUMNS) + "\n", "nothing below its header; give a row for each verdict"),
-    ],
-)
-def test_tables_that_are_none(tmp_path: Path, text: str | None, words: str) -> None:
-    path = tmp_path / "table.csv"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(KernelError, match=words):
-        verdicts.read(path)
+def test_no_file_decides_which_device_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project may call another device ``virtual``; late results are a matter of ours."""
+    (tmp_path / registry.PROJECT_FILE).write_text("this is no table of devices")
+    monkeypatch.chdir(tmp_path)
+    (judged,) = verdicts.verify([row("serial", "correct")], jobs=1)
+    assert judged.ours in verdicts.OURS
+
+
+def test_a_program_is_linted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lint, seen = hazards.lint, collections.Counter[bytes]()
+
+    def counted(program: Program, **more: Any) -> tuple[Finding, ...]:
+        seen[program.encode()] += 1
+        return lint(program, **more)
+
+    monkeypatch.setattr(hazards, "lint", counted)
+    virtual.findings.cache_clear()
+    (judged,) = verdicts.verify([row(f"{FOUR}=2", "wrong")], jobs=1)
+    assert judged.findings
+    assert set(seen.values()) == {1}

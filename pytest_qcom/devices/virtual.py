@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_qcom.analysis import hazards, timing
 from pytest_qcom.analysis.clock import Clock
-from pytest_qcom.analysis.findings import errors
+from pytest_qcom.analysis.findings import Finding, errors
 from pytest_qcom.devices import HAZARD_MODES, RACES_VARIABLE, races_wanted
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.errors import DeviceUnavailable
@@ -111,11 +111,17 @@ def _circumstances(dispatch: Dispatch) -> dict[str, Any]:
 
 def _hazardous(dispatch: Dispatch) -> bool:
     """Whether a launch's program may compute something else than with every wait in its place."""
-    return _lint(dispatch.code, tuple(_circumstances(dispatch).items()))
+    found = findings(dispatch.code, **_circumstances(dispatch))
+    return bool(errors(found)) or _lacking(dispatch.code)
 
 
 @functools.lru_cache(maxsize=1024)
-def _lint(code: bytes, circumstances: tuple[tuple[str, Any], ...]) -> bool:
-    program = Program.decode(code)
-    lacking = any(isinstance(instr.op.effect, FiberId) for instr in program.instrs)
-    return lacking or bool(errors(hazards.lint(program, **dict(circumstances))))
+def _lacking(code: bytes) -> bool:
+    """Whether a program has what the device does not have."""
+    return any(isinstance(instr.op.effect, FiberId) for instr in Program.decode(code).instrs)
+
+
+@functools.lru_cache(maxsize=256)
+def findings(code: bytes, **circumstances: Any) -> tuple[Finding, ...]:
+    """What :func:`.analysis.hazards.lint` finds in a program, by its words; the latest answers are kept."""
+    return hazards.lint(Program.decode(code), **circumstances)
