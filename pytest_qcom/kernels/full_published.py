@@ -15,6 +15,7 @@ import numpy as np
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import flat, matmul, single
+from pytest_qcom.kernels.choices import word
 from pytest_qcom.kernels.counted import Counted
 from pytest_qcom.kernels.full import arithmetic, launch
 from pytest_qcom.kernels.gemm import check_shape
@@ -87,14 +88,15 @@ class _Problem:
     interleaved_a: bool = False
     image_store: bool = False
     half_output: bool = False
+    int8_a: bool = False
+    int8_b: bool = False
 
 
 def problem(options: Published) -> _Problem:
     """The product that a kernel with these options computes."""
-    interleaved, image, half = (
-        bool(getattr(options, name, False)) for name in ("interleaved_a", "image_store", "half_output")
-    )
-    return _Problem(options.m, options.n, options.k, options.float_inputs, interleaved, image, half)
+    names = ("interleaved_a", "image_store", "half_output", "int8_a", "int8_b")
+    form = {name: bool(getattr(options, name, False)) for name in names}
+    return _Problem(options.m, options.n, options.k, options.float_inputs, **form)
 
 
 def check(name: str, options: Published, ncols: int = 0) -> None:
@@ -110,8 +112,9 @@ def check(name: str, options: Published, ncols: int = 0) -> None:
         raise KernelError(f"{name}: ncols is {options.ncols}; this family has {ncols}, leave it out")
     if options.no_store and (options.post_constant or options.hand_store):
         raise KernelError(f"{name}: no-store with a store; give one of them")
-    if options.float_inputs and not options.direct_f32_loads:
-        raise KernelError(f"{name}: float-inputs sampled as half; give direct-f32-loads=true too")
+    for option in ("float_inputs", "int8_a", "int8_b"):
+        if getattr(options, option, False) and not options.direct_f32_loads:
+            raise KernelError(f"{name}: {word(option)} sampled as half; give direct-f32-loads=true too")
     if options.hand_store and problem(options).image_store:
         raise KernelError(f"{name}: hand-store into an image; give image-store=false too")
     stride = options.stride or options.n

@@ -22,7 +22,7 @@ Integers = NDArray[np.int64]
 
 BIAS = 128
 """What is added to signed weights to make them unsigned."""
-LIMIT = 127
+LIMIT = single.LIMIT
 """Largest magnitude of a quantized value: symmetric, so that a scale has no offset."""
 
 _ROW_TEXELS = A630.images.pitch_align.value // 16  # of four words

@@ -105,12 +105,16 @@ class Arithmetic:
         texel: the type of a sample's components.
         multiply: ``dst = src1 * src2 + dst``, src1 the scalar of A or the vector of B.
         lanes: columns that one instruction covers, 4 with a repeat.
+        columns: columns of a vector that are multiplied, from the first on; fewer than 4 is a probe.
+        idle: slots behind each instruction.
         samplers: 1, or 2 where each texture has its own.
     """
 
     texel: str = "f16"
     multiply: str = "mad.f16"
     lanes: int = 4
+    columns: int = 4
+    idle: int = 0
     samplers: int = 1
 
     def sample(self, w: Writer, texel: Reg, pair: Reg, texture: int) -> None:
@@ -120,11 +124,13 @@ class Arithmetic:
     def emit(self, w: Writer, acc: Reg, scalar: Reg, vector: Reg, scalar_first: bool, sy: bool) -> None:
         """``acc += scalar * vector`` over four columns."""
         repeated = "(r)" if self.lanes > 1 else ""
-        for lane in range(0, 4, self.lanes):
+        for lane in range(0, self.columns, self.lanes):
             factors = [str(scalar), f"{repeated}{vector + lane}"]
             first, second = factors if scalar_first else factors[::-1]
             target = acc + lane
             w.emit(self.multiply, target, first, second, f"{repeated}{target}", rpt=self.lanes - 1, sy=sy)
+            if self.idle:
+                w.emit("nop", rpt=self.idle - 1)
             sy = False
 
 

@@ -1,7 +1,8 @@
 """Matrix products that are accumulated in float32: inputs, oracle, patterns, how far rounding may take them.
 
-Inputs are half images as in :mod:`~pytest_qcom.kernels.matmul`, or float images; a kernel samples either as
-float32. ``C`` is float32, in a buffer or an image of (m, n / 4) texels, or a half image.
+Inputs are half images as in :mod:`~pytest_qcom.kernels.matmul`, float images, or images of normalized bytes,
+which are fractions of 127; a kernel samples each as float32. ``C`` is float32, in a buffer or an image of
+(m, n / 4) texels, or a half image.
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ ROUNDOFF = 2.0**-24
 TINY = 2.0**-126
 """Smallest normal float32; anything below becomes 0 on the A630."""
 
+LIMIT = 127
+"""The byte that is 1; larger values are cut off, and so are those below -1."""
+
 _BLOCK, _LONG_BLOCK = 8, 64  # steps over which prefix sums are bounded together, in short and long chains
 _LONG = 256  # steps
 
 
 class Problem(matmul.Shape, Protocol):
-    """A matrix product, and the form of its arrays."""
+    """A matrix product, and the form of its arrays.
+
+    Options that have them say by ``int8_a`` and ``int8_b`` which inputs are images of bytes.
+    """
 
     @property
     def float_inputs(self) -> bool:
@@ -51,14 +58,27 @@ class Problem(matmul.Shape, Protocol):
         ...
 
 
-def input_type(problem: Problem) -> str:
-    """Of A and B, as numpy calls it."""
+def _in_bytes(problem: Problem, operand: str) -> bool:
+    return bool(getattr(problem, f"int8_{operand.lower()}", False))
+
+
+def input_type(problem: Problem, operand: str) -> str:
+    """Of A or B, as numpy calls it."""
+    if _in_bytes(problem, operand):
+        return "int8"
     return "float32" if problem.float_inputs else "float16"
+
+
+def _texels(values: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Numbers as an image holds them."""
+    if kind != "int8":
+        return values.astype(kind)
+    return np.clip(np.rint(values.astype(np.float64) * LIMIT), -LIMIT, LIMIT).astype(np.int8)
 
 
 def _a_shape(problem: Problem) -> tuple[int, int, int]:
     """Of the image of A; rows are padded to what a texture's pitch needs."""
-    align = A630.images.pitch_align.value // (16 if problem.float_inputs else 8)
+    align = A630.images.pitch_align.value // (4 * np.dtype(input_type(problem, "A")).itemsize)
     height, width = (problem.m // 4, problem.k) if problem.interleaved_a else (problem.m, problem.k // 4)
     return height, -(-width // align) * align, 4
 
@@ -68,10 +88,10 @@ def arguments(problem: Problem, pointer: int, stride: int = 0) -> tuple[Argument
 
     ``stride``: elements from one row of C to the next; 0 is n.
     """
-    kind = input_type(problem)
-    inputs = (
-        Argument("A", _a_shape(problem), kind, image=True, written=False),
-        Argument("B", (problem.k, problem.n // 4, 4), kind, image=True, written=False),
+    shapes = {"A": _a_shape(problem), "B": (problem.k, problem.n // 4, 4)}
+    inputs = tuple(
+        Argument(name, shape, input_type(problem, name), image=True, written=False)
+        for name, shape in shapes.items()
     )
     if problem.image_store:
         output = "float16" if problem.half_output else "float32"
@@ -85,29 +105,35 @@ def arguments(problem: Problem, pointer: int, stride: int = 0) -> tuple[Argument
 
 def images(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> Arrays:
     """The two matrices as the images that a kernel samples, noise in what pads them."""
-    kind, shape = input_type(problem), _a_shape(problem)
-    texels = a.astype(kind).reshape(problem.m, problem.k // 4, 4)
+    kind, shape = input_type(problem, "A"), _a_shape(problem)
+    texels = _texels(a, kind).reshape(problem.m, problem.k // 4, 4)
     if problem.interleaved_a:
-        texels = a.astype(kind).reshape(problem.m // 4, 4, problem.k).transpose(0, 2, 1)
-    image = np.random.default_rng(0).standard_normal(shape).astype(kind)
+        texels = _texels(a, kind).reshape(problem.m // 4, 4, problem.k).transpose(0, 2, 1)
+    image = _texels(np.random.default_rng(0).standard_normal(shape), kind)
     image[:, : texels.shape[1]] = texels
-    return {"A": image, "B": np.ascontiguousarray(b, kind).reshape(problem.k, problem.n // 4, 4)}
+    columns = np.ascontiguousarray(_texels(b, input_type(problem, "B")))
+    return {"A": image, "B": columns.reshape(problem.k, problem.n // 4, 4)}
 
 
 def matrices(problem: Problem, arrays: Arrays) -> tuple[Float, Float]:
     """The matrices in a kernel's input images."""
-    a, b = (arrays[name].astype(np.float64) for name in "AB")
+    a, b = (arrays[name].astype(np.float64) / (LIMIT if _in_bytes(problem, name) else 1) for name in "AB")
     a = a[:, : problem.k].transpose(0, 2, 1) if problem.interleaved_a else a[:, : problem.k // 4]
     return a.reshape(problem.m, problem.k), b.reshape(problem.k, problem.n)
 
 
 def random(problem: Problem, rng: np.random.Generator) -> Arrays:
-    """Standard normal matrices."""
+    """Standard normal matrices; of bytes smaller ones, so that few are cut off."""
+    size_a, size_b = (_SMALL if _in_bytes(problem, name) else 1.0 for name in "AB")
     return images(
         problem,
-        rng.standard_normal((problem.m, problem.k)),
-        rng.standard_normal((problem.k, problem.n)),
+        size_a * rng.standard_normal((problem.m, problem.k)),
+        size_b * rng.standard_normal((problem.k, problem.n)),
     )
+
+
+_SMALL = 0.4
+"""Deviation of random fractions."""
 
 
 def product(problem: Problem, arrays: Arrays) -> Arrays:
@@ -126,15 +152,16 @@ def bound(problem: Problem, arrays: Arrays, parts: Sequence[slice] = ()) -> Mapp
 
     Derivation. ``mad.f32`` is unfused: ``p = fl(a b)``, ``s' = fl(s + p)``, to nearest, ``u = 2**-24``. The
     product of two halves has 22 bits at most and is at least ``2**-48``: it is exact, and so no sum of such
-    products can be denormal. With float inputs ``|p - a b| <= u |a b| + t``, ``t = 2**-126``, and a sum may
-    lose another ``t``. The error ``e`` so far becomes at most ``(1 + u) (e + |p - a b|) + u |S| + t`` with
-    the exact prefix sum ``S``; over ``n`` steps that is at most ``(1 + u)**n`` times the sum of its steps.
-    ``|S|`` within a block of steps is at most ``|S|`` at its start plus the block's sum of ``|a b|``.
+    products can be denormal. With other inputs ``|p - a b| <= r |a b| + t``, ``t = 2**-126``, with the ``r``
+    of :func:`roundings`, and a sum may lose another ``t``. The error ``e`` so far becomes at most
+    ``(1 + u) (e + |p - a b|) + u |S| + t`` with the exact prefix sum ``S``; over ``n`` steps that is at most
+    ``(1 + u)**n`` times the sum of its steps. ``|S|`` within a block of steps is at most ``|S|`` at its start
+    plus the block's sum of ``|a b|``.
     The k of each of ``parts`` are summed alone; adding up their sums rounds once for each. A half output
     rounds once more, by ``2**-11`` of the result or half the smallest half.
     """
     a, b = matrices(problem, arrays)
-    product_roundoff, tiny = (ROUNDOFF, 2 * TINY) if problem.float_inputs else (0.0, 0.0)
+    product_roundoff, tiny = roundings(problem)
     error, total = np.zeros((problem.m, problem.n)), np.zeros((problem.m, problem.n))
     for number, part in enumerate(parts or (slice(None),)):
         value, own = chain(a[:, part], b[part], product_roundoff, tiny)
@@ -142,9 +169,26 @@ def bound(problem: Problem, arrays: Arrays, parts: Sequence[slice] = ()) -> Mapp
         error += own
         if number:
             error += ROUNDOFF * (np.abs(total) + error) + tiny
-    if problem.image_store and problem.half_output:
-        error += matmul.HALF_ROUNDOFF * (np.abs(total) + error) + 2.0**-25
-    return {"C": shaped(problem, error)}
+    return {"C": shaped(problem, error + output_error(problem, total, error))}
+
+
+def output_error(problem: Problem, total: Float, error: Float) -> Float | float:
+    """What storing a sum that is off by ``error`` adds."""
+    if not (problem.image_store and problem.half_output):
+        return 0.0
+    return np.asarray(matmul.HALF_ROUNDOFF * (np.abs(total) + error) + 2.0**-25)
+
+
+def roundings(problem: Problem) -> tuple[float, float]:
+    """(relative, absolute) error of a product of one of A by one of B, the absolute one with its addition's.
+
+    A byte is sampled as ``q / 127`` to nearest [how the texture pipe rounds is not documented]: with the
+    rounding of the product ``2 u`` of it and a little, ``3 u`` where both are bytes.
+    """
+    in_bytes = sum(_in_bytes(problem, name) for name in "AB")
+    if not in_bytes and not problem.float_inputs:
+        return 0.0, 0.0
+    return (1 + 1.01 * in_bytes) * ROUNDOFF, 2 * TINY
 
 
 def chain(a: Float, b: Float, product_roundoff: float, tiny: float) -> tuple[Float, Float]:

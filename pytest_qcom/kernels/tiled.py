@@ -44,10 +44,13 @@ class Stored(Tiled):
 
     Attributes:
         float_inputs: A and B are float32 images.
+        int8_a, int8_b: that one is an image of normalized bytes, fractions of 127.
         image_store: C is an image; with ``half_output`` a half one.
     """
 
     float_inputs: bool = False
+    int8_a: bool = False
+    int8_b: bool = False
     image_store: bool = False
     half_output: bool = False
 
@@ -100,6 +103,17 @@ class _Pairs(Protocol):
     def own_pairs(self) -> bool: ...
 
 
+class _Turns(Protocol):
+    """How columns take turns."""
+
+    @property
+    def preload_b(self) -> bool: ...
+    @property
+    def pipeline_b(self) -> bool: ...
+    @property
+    def component_stream(self) -> bool: ...
+
+
 def check_output(name: str, options: _Output) -> None:
     """Refuses halves that would go into a buffer.
 
@@ -108,6 +122,20 @@ def check_output(name: str, options: _Output) -> None:
     """
     if options.half_output and not options.image_store:
         raise KernelError(f"{name}: half-output into a buffer of float32; give image-store=true too")
+
+
+def check_turns(name: str, options: _Turns, ncols: int) -> None:
+    """Refuses ways of taking columns in turn where they do not come so.
+
+    Raises:
+        KernelError: what it says.
+    """
+    in_turn = [flag for flag in ("pipeline_b", "component_stream") if getattr(options, flag)]
+    if len(in_turn) > 1 or (in_turn and (options.preload_b or ncols < 2)):
+        flags = " with ".join(flag.replace("_", "-") for flag in in_turn)
+        raise KernelError(
+            f"{name}: {flags} is about columns in turn; give one of them, preload-b=false and a wider tile"
+        )
 
 
 def check_pairs(name: str, options: _Pairs) -> None:

@@ -13,7 +13,7 @@ from pytest_qcom import conformance
 from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import HazardError, KernelError
-from pytest_qcom.kernels import integer
+from pytest_qcom.kernels import integer, single
 from pytest_qcom.kernels.families import gemm_int8_fp32
 from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.registry import KERNELS
@@ -48,7 +48,7 @@ def shrunk(case: Case) -> object:
     """A published case on a small shape."""
     options = PUBLISHED.configure({}, case.name)
     height = 12 if options.combined_b_height else 0
-    return replace(options, m=32, n=128, k=48, combined_b_height=height)
+    return replace(options, m=32, n=128 * options.ncols, k=48, combined_b_height=height)
 
 
 @pytest.mark.parametrize("case", PUBLISHED.cases, ids=lambda case: case.name)
@@ -65,7 +65,10 @@ def test_published_is_exact_where_hardware_waits(lenient: Device, case: Case) ->
 
 @pytest.mark.parametrize("case", PUBLISHED.cases, ids=lambda case: case.name)
 def test_published_coordinates_are_a_slot_too_young(device: Device, case: Case) -> None:
-    """Five slots where Mesa leaves six; without samples there is nothing that could be late."""
+    """Five slots where Mesa leaves six; without samples there is nothing that could be late.
+
+    But for the probe of two columns, whose sums are too young.
+    """
     if device.mode == "hardware":
         pytest.skip("hardware does not explain hazards")
     run = conformance.prepare(device, PUBLISHED, shrunk(case), np.random.default_rng(3))
@@ -80,6 +83,39 @@ def test_published_footprint_is_that_of_the_notes() -> None:
     build = PUBLISHED.build(PUBLISHED.configure({}))
     assert (build.fregs, build.hregs) == (13, 0)
     assert sum(instr.op.cat == 5 for instr in build.program.instrs) == 8
+
+
+def test_published_probe_of_two_columns_multiplies_one_lane() -> None:
+    """Four rows by four words by two columns, 19 full vec4, twelve samples: what the notes timed."""
+    build = PUBLISHED.build(PUBLISHED.configure({}, "4x8-no-store"))
+    assert (build.fregs, build.hregs) == (19, 0)
+    names = [instr.op.name.partition(".")[0] for instr in build.program.instrs]
+    assert (names.count("dp4acc"), names.count("isam"), names.count("stg")) == (32, 12, 0)
+    ours = KERNELS["gemm_dp4"].build(KERNELS["gemm_dp4"].configure({"ncols": 2}))
+    assert sum(instr.op.name.startswith("dp4acc") for instr in ours.program.instrs) == 128
+
+
+def test_products_with_idle_slots_behind_them() -> None:
+    plain, slow = (PUBLISHED.build(PUBLISHED.configure({"dp4_delay": slots})) for slots in (0, 2))
+    assert len(slow.program.instrs) - len(plain.program.instrs) == 64
+
+
+@pytest.mark.parametrize("name", ["gemm_4x8_fp32", "gemm_4x8_fp32_rotate", "gemm_4x8_fp32_waksman"])
+def test_images_of_bytes_are_fractions_of_127(device: Device, name: str) -> None:
+    """Values beyond 1 are cut off; without bytes the same matrices give another product."""
+    kernel = KERNELS[name]
+    options = kernel.configure({"m": 16, "n": 256, "k": 32, "int8_a": True, "int8_b": True})
+    rng = np.random.default_rng(4)
+    a, b = rng.uniform(-1.5, 1.5, (16, 32)), rng.uniform(-1.5, 1.5, (32, 256))
+    arrays = single.images(options, a, b)
+    assert {array.dtype.name for array in arrays.values()} == {"int8"}
+    run = conformance.prepare(device, kernel, options, rng)
+    run.tensors = {**run.tensors, **{key: device.image(array) for key, array in arrays.items()}}
+    run.inputs = arrays
+    run.launch()
+    assert run.judge().ok
+    cut = np.rint(127 * np.clip(a, -1, 1)) / 127 @ (np.rint(127 * np.clip(b, -1, 1)) / 127)
+    np.testing.assert_allclose(run.outputs()["C"].reshape(16, 256), cut, atol=1e-4)
 
 
 @pytest.mark.parametrize(("value", "mixed"), [(255, False), (-128, True)])
@@ -210,6 +246,11 @@ def test_weights_of_8_bits_cost_half_a_step_each(device: Device) -> None:
         ("gemm_dp4", {"k": 8192, "combined_b_height": 2048}, "A below row 1015 is out of reach"),
         ("gemm_dp4", {"own_pairs": True, "combined_b_height": 256}, "own-pairs with combined-b-height"),
         ("gemm_dp4", {"initial_acc": -1}, "initial-acc is -1; give 32 bits, 0 or more"),
+        ("gemm_dp4_published", {"ncols": 2}, "ncols is 2; that was a probe: give no-store, without mixed"),
+        ("gemm_dp4_published", {"dp4_delay": 9}, "dp4-delay is 9; give 0 to 8"),
+        ("gemm_int8_fp32", {"rows": 8, "ncols": 3}, "8 rows and 3 columns; give 4 and 1 to 4, or 8 and 1 or"),
+        ("gemm_int8_fp32", {"component_stream": True}, "component-stream is about columns in turn; give one"),
+        ("gemm_int8_fp32", {"half_output": True}, "half-output into a buffer of float32; give image-store"),
         ("gemm_dp4_published", {"coord_delay": 9}, "coord-delay is 9; give -1 \\(none\\) to 7"),
         ("gemm_dp4_published", {"k_unroll": 2}, "the published loop is one step, give 1"),
         ("gemm_dp4_published", {"no_store": True, "constant_output": True}, "no-store with constant-output"),

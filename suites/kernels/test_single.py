@@ -184,7 +184,7 @@ def test_hazards_name_declared_cases() -> None:
             "is about columns in turn; give one of them, preload-b=false",
         ),
         ("gemm_4x8_fp32", {"paired_coords": True, "k_unroll": 2}, "paired-coords with own-pairs, interl"),
-        ("gemm_int8_fp32", {"rows": 5}, "a tile of 5 rows and 2 columns; give 4 or 8, and 1 or 2"),
+        ("gemm_int8_fp32", {"rows": 5}, "a tile of 5 rows and 2 columns; give 4 and 1 to 4, or"),
         ("gemm_int8_fp32", {"own_pairs": True, "preload_b": False}, "own-pairs without preload-b"),
         ("gemm_4x4_fp32", {"half_output": True}, "half-output into a buffer of float32"),
         ("gemm_4x4_fp32", {"alu_order": "row"}, "alu-order is 'row'; give one of kk_row_col"),

@@ -293,6 +293,7 @@ KERNELS = (
             Case("buffer", dict(m=16, n=512, k=36, image_store=False)),
             Case("half-output", dict(m=16, n=256, k=36, half_output=True)),
             Case("float-inputs", dict(m=16, n=256, k=36, float_inputs=True)),
+            Case("int8", dict(m=16, n=256, k=36, int8_a=True, int8_b=True)),
             Case("col-from-z", dict(m=48, n=768, k=36, col_from_z=True)),
             Case("swap-groups", dict(m=48, n=512, k=36, swap_groups=True)),
             Case("unroll-6", dict(m=16, n=256, k=76, k_unroll=6)),

@@ -236,6 +236,7 @@ KERNELS = (
             Case("buffer", dict(m=32, n=128, k=36, image_store=False)),
             Case("half-output", dict(m=16, n=64, k=36, half_output=True)),
             Case("float-inputs", dict(m=16, n=64, k=36, float_inputs=True)),
+            Case("int8", dict(m=16, n=64, k=36, int8_a=True, int8_b=True)),
             Case("thread128", dict(m=16, n=64, k=36, thread128=True)),
             Case("no-reduce", dict(m=16, n=64, k=36, no_reduce=True)),
             Case("k-count", dict(m=16, n=128, k=64, k_count=5)),

@@ -202,7 +202,8 @@ def bound(options: Options, arrays: Arrays) -> Mapping[str, NDArray[np.float64]]
     |b0|)``, which is at least ``|p| + |q|`` in magnitudes, and half of what column x adds. The product of the
     two sums has four roundings and ``p`` and ``q`` two each: ``6 u M``. Each of the three additions rounds a
     partial sum, of magnitude ``|S| + 2 M`` at most with the exact sum ``S`` so far: ``3 u (|S| + 2 M)``. So a
-    pair adds ``u (12 M + 3 |S|)``, and errors grow by ``1 + u`` an operation, eight of them a pair.
+    pair adds ``u (12 M + 3 |S|)``, and errors grow by ``1 + u`` an operation, eight of them a pair. Inputs
+    that are bytes are off by ``u`` themselves, which costs ``2 u`` of each product: ``4 u M`` more.
     """
     a, b = (np.abs(matrix) for matrix in single.matrices(options, arrays))
     first_of_four = np.repeat(b[0::2, 0::4], 4, axis=1)
@@ -210,7 +211,8 @@ def bound(options: Options, arrays: Arrays) -> Mapping[str, NDArray[np.float64]]
     magnitude = (a0 * a1).sum(axis=1)[:, None] + (b1 * sums).sum(axis=0) + a0 @ sums + a1 @ b1
     pairs = options.k // 2
     largest = a @ b  # no prefix is larger than the sum of magnitudes
-    error = single.ROUNDOFF * (12 * magnitude + 3 * pairs * largest) * (1 + single.ROUNDOFF) ** (8 * pairs)
+    of_m = 16 if options.int8_a or options.int8_b else 12
+    error = single.ROUNDOFF * (of_m * magnitude + 3 * pairs * largest) * (1 + single.ROUNDOFF) ** (8 * pairs)
     if options.image_store and options.half_output:
         error = error + 2.0**-11 * (largest + error) + 2.0**-25
     return {"C": single.shaped(options, error)}
@@ -237,6 +239,7 @@ KERNELS = (
             Case("buffer", dict(m=16, n=256, k=36, image_store=False)),
             Case("half-output", dict(m=16, n=256, k=36, half_output=True)),
             Case("float-inputs", dict(m=16, n=256, k=36, float_inputs=True)),
+            Case("int8", dict(m=16, n=256, k=36, int8_a=True, int8_b=True)),
             Case("thread128", dict(m=16, n=256, k=36, thread128=True)),
         ),
         source=_SOURCE,

@@ -176,6 +176,7 @@ def _declare(shared: str, ncols: int) -> Kernel:
             Case("unroll", dict(m=m, n=n, k=28, k_unroll=2)),
             Case("image-store", dict(m=m, n=n, k=36, image_store=True)),
             Case("float-inputs", dict(m=m, n=n, k=36, float_inputs=True)),
+            Case("int8", dict(m=m, n=n, k=36, int8_a=True, int8_b=True)),
             Case("thread128", dict(m=m, n=n, k=36, thread128=True)),
             Case(f"threads-{threads}", dict(m=threads // 8, n=n, k=20, threads=threads)),
             Case("row-kk-col", dict(m=m, n=n, k=20, alu_order=ORDERS[3])),

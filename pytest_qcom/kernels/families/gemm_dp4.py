@@ -8,7 +8,7 @@ in place of each repeated MAD, since ``dp4acc`` takes no repeat.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels import integer
+from pytest_qcom.kernels.choices import LONGEST_DELAY, check_delays, check_range
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted
 from pytest_qcom.kernels.full import phases, plan
@@ -74,18 +75,23 @@ class Published(Tiled):
     """Options of the published kernel: 4x4, A a row at a time in one register, one pair for all samples.
 
     Attributes:
+        ncols: vec4 columns of a fiber; of 2 there was a probe that multiplies lane x of each vector alone
+            and stores nothing.
         mixed, initial_acc, combined_b_height: as of ours.
         coord_delay: nop repeats between a coordinate and its sample; -1 is none.
+        dp4_delay: idle slots behind each product.
         constant_a, constant_b: bytes of one in place of samples; ``constant_inputs`` is both.
         constant_output: 1024.0 is stored in place of the sums: a probe of the store.
         no_store: the sums are dropped: a throughput probe.
     """
 
     sampler_per_texture: bool = False
+    ncols: int = 1
     mixed: bool = False
     initial_acc: int = 0
     combined_b_height: int = 0
     coord_delay: int = 4
+    dp4_delay: int = 0
     constant_a: bool = False
     constant_b: bool = False
     constant_inputs: bool = False
@@ -194,18 +200,18 @@ def _build(name: str, options: Options, epilogue: Epilogue, arguments: tuple[Arg
         order=options.alu_order,
         scalar_first=True,
         unroll=options.k_unroll,
-        arithmetic=_arithmetic(options.mixed, options.sampler_per_texture),
+        arithmetic=_arithmetic(options),
         initial=options.initial_acc,
     )
     return _launch(name, options, schedule, arguments)
 
 
-def _arithmetic(mixed: bool, sampler_per_texture: bool) -> Arithmetic:
+def _arithmetic(options: Options | Published) -> Arithmetic:
     return Arithmetic(
         texel="u32",
-        multiply="dp4acc.mixed.low" if mixed else "dp4acc.unsigned.low",
+        multiply="dp4acc.mixed.low" if options.mixed else "dp4acc.unsigned.low",
         lanes=1,
-        samplers=2 if sampler_per_texture else 1,
+        samplers=2 if options.sampler_per_texture else 1,
     )
 
 
@@ -236,8 +242,8 @@ class Noted(Counted):
 
     def prepare(self, w: Writer, schedule: Schedule) -> None:
         Counted.prepare(self, w, schedule)
-        for operand, block in (("A", "a0"), ("B", "b0")):
-            if operand in self.skip:
+        for operand, block in (("A", "a0"), ("B", "b0"), ("B", "b1")):
+            if operand in self.skip and block in schedule.plan:
                 w.zero(schedule.plan[block], _ONES)
 
 
@@ -254,22 +260,26 @@ def build_published(options: Published) -> Build:
     _check(name, options)
     if options.k_unroll != 1:
         raise KernelError(f"{name}: k-unroll is {options.k_unroll}; the published loop is one step, give 1")
-    if not -1 <= options.coord_delay <= 7:
-        raise KernelError(f"{name}: coord-delay is {options.coord_delay}; give -1 (none) to 7")
+    check_delays(name, options, ("coord_delay",))
+    check_range(name, options, {"ncols": (1, 2), "dp4_delay": (0, LONGEST_DELAY + 1)})
+    wide = options.ncols > 1
+    if wide and (not options.no_store or options.mixed or options.initial_acc or options.combined_b_height):
+        raise KernelError(
+            f"{name}: ncols is 2; that was a probe: give no-store, without mixed, initial-acc and combined"
+        )
     if options.no_store and options.constant_output:
         raise KernelError(f"{name}: no-store with constant-output; give one of them")
     skip = "A" * (options.constant_a or options.constant_inputs)
     skip += "B" * (options.constant_b or options.constant_inputs)
     form = dict(shared_a=True, shared_b=True, noted=True, skip=skip)
     coordinates = Noted(ahead=3, delay=options.coord_delay, below=options.combined_b_height, **form)  # type: ignore[arg-type]
-    plan = texels(RegisterPlan(), b=0, banks=1, a=4, acc=8, cols=1, rows_apart=0).place("pair", "r5.x", 2)
-    plan = over_texels(state(plan, "r12", following="r5.z", over=()))
-    steps: list[Load | Multiply] = [Load("B", (0,))]
+    cols = tuple(range(options.ncols))
+    steps: list[Load | Multiply] = [Load("B", cols)]
     for row in range(4):
-        steps += [Load("A", (row,)), Multiply((row,), (0,))]
+        steps += [Load("A", (row,)), Multiply((row,), cols)]
     schedule = Schedule(
-        tile=Tile(4, 1, options.threads),
-        plan=plan,
+        tile=Tile(4, options.ncols, options.threads),
+        plan=_wide_plan() if wide else _published_plan(),
         phases=tuple(steps),
         coordinates=coordinates,
         epilogue=NoStore() if options.no_store else Constant(_WORDS) if options.constant_output else _WORDS,
@@ -278,10 +288,23 @@ def build_published(options: Published) -> Build:
         sync=lambda products, step: True,
         waits="written",
         unroll=1,
-        arithmetic=_arithmetic(options.mixed, options.sampler_per_texture),
+        arithmetic=replace(_arithmetic(options), columns=1 if wide else 4, idle=options.dp4_delay),
         initial=options.initial_acc,
     )
-    return _launch(name, options, schedule, integer.arguments(options, POINTER))
+    built = _launch(name, options, schedule, integer.arguments(options, POINTER))
+    return replace(built, work=built.work / 4) if wide else built  # that of one lane
+
+
+def _published_plan() -> RegisterPlan:
+    """The notes': B, a row of A, the pair, sums, counters."""
+    plan = texels(RegisterPlan(), b=0, banks=1, a=4, acc=8, cols=1, rows_apart=0).place("pair", "r5.x", 2)
+    return over_texels(state(plan, "r12", following="r5.z", over=()))
+
+
+def _wide_plan() -> RegisterPlan:
+    """That of their probe of two columns."""
+    plan = texels(RegisterPlan(), b=0, banks=2, a=8, acc=9, cols=2, rows_apart=0).place("pair", "r18.x", 2)
+    return over_texels(state(plan, "r17"))
 
 
 def _published_product(options: Published, arrays: Arrays) -> Arrays:
@@ -405,6 +428,9 @@ PUBLISHED = Kernel(
         Case("constant-inputs", dict(constant_inputs=True)),
         Case("constant-output", dict(constant_output=True)),
         Case("no-store", dict(no_store=True)),
+        Case("4x8-no-store", dict(ncols=2, no_store=True)),
+        Case("4x8-constant", dict(ncols=2, no_store=True, constant_inputs=True)),
+        Case("dp4-delay", dict(dp4_delay=2)),
         Case("no-delay", dict(coord_delay=-1)),
     ),
     claim="as-published",

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_qcom.chip import A630
-from pytest_qcom.kernels import integer, matmul, single
+from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import matmul, single
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.counted import Counted
 from pytest_qcom.kernels.full import arithmetic, phases, plan
@@ -22,13 +22,14 @@ from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
-from pytest_qcom.kernels.stores import POINTER, RowMajor
-from pytest_qcom.kernels.tiled import Columns, check_pairs, check_tile, check_words
+from pytest_qcom.kernels.schedule import Epilogue, Schedule, generate, loop_constants
+from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Columns, check_output, check_pairs, check_turns, check_words
 from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_int8_fp32"
-_WORDS = RowMajor(element=4)
+_TILES = {4: (1, 2, 3, 4), 8: (1, 2)}
+"""Vec4 columns with so many rows: what the registers hold."""
 _NOTES = "qcom_int8_cached_weights.py of tinygrad's QCOM GEMM experiments"
 
 
@@ -37,23 +38,42 @@ class Options(Columns):
     """Options of the kernel with 8-bit weights; k a multiple of 4.
 
     Attributes:
-        rows, ncols: the tile of a fiber: 4 or 8 rows, 1 or 2 vec4 columns.
+        rows, ncols: the tile of a fiber: 4 rows by 1 to 4 vec4 columns, or 8 by 1 or 2.
+        pipeline_b: columns in turn in the registers of two: one is sampled before the products of another.
+        component_stream: columns in turn in the registers of one, each k sampled anew behind its products.
         per_channel: a scale for each column of weights; else one for all of them.
         int8_a: the activations are bytes too, fractions of 127 as they are.
+        image_store: C is an image; with ``half_output`` a half one.
     """
 
     rows: int = 4
     ncols: int = 2
+    pipeline_b: bool = False
+    component_stream: bool = False
     per_channel: bool = True
     int8_a: bool = False
+    image_store: bool = False
+    half_output: bool = False
+
+    @property
+    def float_inputs(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def int8_b(self) -> bool:
+        """Always."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnScale:
-    """Each vec4 column times its texel of texture 2, then words to a row-major C."""
+    """Each vec4 column times its texel of texture 2, then the store."""
+
+    store: Epilogue
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
-        return _WORDS.constants(tile, row_bytes)
+        return self.store.constants(tile, row_bytes)
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         texels = [plan["columns"].vec(col) for col in range(tile.cols)]
@@ -66,7 +86,7 @@ class ColumnScale:
             for col, texel in enumerate(texels):
                 acc = plan["acc"].vec(row * tile.cols + col)
                 w.alu("mul.f", acc, f"(r){acc}", f"(r){texel}", rpt=3)
-        _WORDS.emit(w, tile, plan)
+        self.store.emit(w, tile, plan)
 
 
 def build(options: Options) -> Build:
@@ -76,8 +96,14 @@ def build(options: Options) -> Build:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
     check_shape(NAME, options)
-    check_tile(NAME, options.rows, options.ncols)
+    if options.ncols not in _TILES.get(options.rows, ()):
+        raise KernelError(
+            f"{NAME}: a tile of {options.rows} rows and {options.ncols} columns; give 4 and 1 to 4, or 8 and "
+            "1 or 2"
+        )
     check_pairs(NAME, options)
+    check_turns(NAME, options, options.ncols)
+    check_output(NAME, options)
     check_words(NAME, options.m, options.n)
     tile = Tile(options.rows, options.ncols, options.threads)
     coordinates: Persistent | Counted = Persistent() if options.own_pairs else Counted(early=True)
@@ -87,7 +113,7 @@ def build(options: Options) -> Build:
         plan=registers,
         phases=phases(tile, options, coordinates),
         coordinates=coordinates,
-        epilogue=ColumnScale(),
+        epilogue=ColumnScale(ImageStore() if options.image_store else RowMajor(element=4)),
         order=options.alu_order,
         unroll=options.k_unroll,
         arithmetic=arithmetic(options.sampler_per_texture),
@@ -111,20 +137,11 @@ def _plan(tile: Tile, options: Options) -> RegisterPlan:
 
 
 def _arguments(options: Options) -> tuple[Argument, ...]:
-    return (
-        Argument("A", *_a(options), image=True, written=False),
-        Argument("B", (options.k, options.n // 4, 4), "int8", image=True, written=False),
-        Argument("columns", (1, options.n // 4, 4), "float32", image=True, written=False),
-        Argument("C", (options.m, options.n), "float32", image=False, written=True, pointer=POINTER),
-    )
-
-
-def _a(options: Options) -> tuple[tuple[int, int, int], str]:
-    """Shape and type of the image of A, its rows padded to what a texture's pitch needs."""
-    if not options.int8_a:
-        return (options.m, matmul.a_texels(options.k), 4), "float16"
-    texels = A630.images.pitch_align.value // 4
-    return (options.m, -(-options.k // 4 // texels) * texels, 4), "int8"
+    """Those of any such product, the image of scales behind that of B."""
+    given = single.arguments(options, POINTER)
+    behind = next(number for number, argument in enumerate(given) if argument.name == "B") + 1
+    columns = Argument("columns", (1, options.n // 4, 4), "float32", image=True, written=False)
+    return (*given[:behind], columns, *given[behind:])
 
 
 def arrays(options: Options, activations: NDArray[Any], weights: NDArray[Any]) -> Arrays:
@@ -135,19 +152,8 @@ def arrays(options: Options, activations: NDArray[Any], weights: NDArray[Any]) -
     """
     largest = np.abs(weights).max(axis=0 if options.per_channel else None).astype(np.float32)
     largest = np.broadcast_to(np.where(largest == 0, np.float32(1), largest), (options.n,))
-    fractions = np.rint(weights / largest * integer.LIMIT)
-    quantized = np.clip(fractions, -integer.LIMIT, integer.LIMIT).astype(np.int8)
-    image = matmul.images(options, activations, np.zeros((options.k, options.n)))["A"]
-    if options.int8_a:
-        shape, _ = _a(options)
-        image = np.random.default_rng(0).integers(-127, 128, shape).astype(np.int8)
-        cut = np.clip(np.rint(activations * integer.LIMIT), -integer.LIMIT, integer.LIMIT).astype(np.int8)
-        image[:, : options.k // 4] = cut.reshape(options.m, -1, 4)
-    return {
-        "A": image,
-        "B": quantized.reshape(options.k, options.n // 4, 4),
-        "columns": largest.astype(np.float32).reshape(1, options.n // 4, 4),
-    }
+    columns = largest.astype(np.float32).reshape(1, options.n // 4, 4)
+    return {**single.images(options, activations, weights / largest), "columns": columns}
 
 
 def _random(options: Options, rng: np.random.Generator) -> Arrays:
@@ -157,34 +163,27 @@ def _random(options: Options, rng: np.random.Generator) -> Arrays:
     return arrays(options, size * rng.standard_normal((options.m, options.k)), weights)
 
 
-def _matrices(options: Options, given: Arrays) -> tuple[single.Float, single.Float, single.Float]:
-    """Activations, fractions, scales of columns."""
-    a = given["A"].reshape(options.m, -1)[:, : options.k].astype(np.float64)
-    if options.int8_a:
-        a = a / integer.LIMIT
-    b = given["B"].reshape(options.k, options.n).astype(np.float64) / integer.LIMIT
-    return a, b, given["columns"].reshape(1, -1).astype(np.float64)
+def _scales(given: Arrays) -> single.Float:
+    return given["columns"].reshape(1, -1).astype(np.float64)
 
 
 def product(options: Options, given: Arrays) -> Arrays:
     """The product of the quantized weights, in float64."""
-    a, b, columns = _matrices(options, given)
-    return {"C": (a @ b) * columns}
+    a, b = single.matrices(options, given)
+    return {"C": single.shaped(options, (a @ b) * _scales(given))}
 
 
 def bound(options: Options, given: Arrays) -> Mapping[str, single.Float]:
     """The error of the sums and of their scaling.
 
-    Derivation. A fraction is ``q / 127`` to nearest [how the texture pipe rounds is not documented], so
-    with the rounding of the product a term is off by ``2 u`` of itself and a little; the sum as in
-    :func:`~pytest_qcom.kernels.single.bound`. The last product scales that error and rounds once more. With
-    activations of fractions, too, a term is off by ``3 u``.
+    Derivation. The sum as in :func:`~pytest_qcom.kernels.single.bound`. The last product scales that error
+    and rounds once more, and so does a half output.
     """
-    a, b, columns = _matrices(options, given)
-    roundings = 3.01 if options.int8_a else 2.01
-    total, error = single.chain(a, b, roundings * single.ROUNDOFF, 2 * single.TINY)
+    columns = _scales(given)
+    total, error = single.chain(*single.matrices(options, given), *single.roundings(options))
     scaled = np.abs(columns) * error
-    return {"C": scaled + single.ROUNDOFF * (np.abs(columns * total) + scaled) + single.TINY}
+    scaled = scaled + single.ROUNDOFF * (np.abs(columns * total) + scaled) + single.TINY
+    return {"C": single.shaped(options, scaled + single.output_error(options, columns * total, scaled))}
 
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:
@@ -221,6 +220,16 @@ KERNELS = (
             Case("thread128", dict(m=16, n=256, k=36, thread128=True)),
             Case("one-scale", dict(m=16, n=256, k=36, per_channel=False)),
             Case("int8-a", dict(m=16, n=256, k=36, int8_a=True)),
+            Case("4x16", dict(m=16, n=512, k=36, ncols=4, preload_b=False)),
+            Case("4x16-preload", dict(m=16, n=512, k=28, ncols=4, k_unroll=2, image_store=True)),
+            Case("4x16-pipeline", dict(m=32, n=512, k=28, ncols=4, preload_b=False, pipeline_b=True)),
+            Case(
+                "4x16-stream",
+                dict(m=16, n=1024, k=36, ncols=4, preload_b=False, component_stream=True, image_store=True),
+            ),
+            Case("4x16-n1024", dict(ncols=4, preload_b=False, component_stream=True)),
+            Case("4x12", dict(m=16, n=384, k=20, ncols=3, preload_b=False, int8_a=True)),
+            Case("half-output", dict(m=16, n=256, k=36, image_store=True, half_output=True)),
             Case("int8-a-8x8", dict(m=32, n=256, k=20, rows=8, int8_a=True, per_channel=False)),
         ),
         source=_NOTES,

@@ -23,7 +23,7 @@ from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.schedule import ORDERS, Epilogue, Schedule
 from pytest_qcom.kernels.stores import ImageStore, RowMajor
-from pytest_qcom.kernels.tiled import Columns, check_output, check_pairs, check_words
+from pytest_qcom.kernels.tiled import Columns, check_output, check_pairs, check_turns, check_words
 
 _NOTES = "QUALCOMM.md and qcom_fp32_check.py of tinygrad's QCOM GEMM experiments"
 
@@ -41,6 +41,7 @@ class Options(Columns):
         scalar_mad: one column an instruction, without repeats.
         interleaved_a: a texel of A is four rows of one k; for tiles of four rows.
         float_inputs: A and B are float32 images.
+        int8_a, int8_b: that one is an image of normalized bytes, fractions of 127.
         image_store: C is an image; with ``half_output`` a half one.
         stride: elements from one row of C to the next; 0 is n. What lies between is not written.
     """
@@ -52,6 +53,8 @@ class Options(Columns):
     scalar_mad: bool = False
     interleaved_a: bool = False
     float_inputs: bool = False
+    int8_a: bool = False
+    int8_b: bool = False
     image_store: bool = False
     half_output: bool = False
     stride: int = 0
@@ -102,12 +105,7 @@ def _check(name: str, rows: int, ncols: int, options: Options) -> None:
     if options.interleaved_a and rows != 4:
         raise KernelError(f"{name}: interleaved-a with {rows} rows; a texel holds four, leave it out")
     check_pairs(name, options)
-    in_turn = [flag for flag in ("pipeline_b", "component_stream") if getattr(options, flag)]
-    if len(in_turn) > 1 or (in_turn and (options.preload_b or ncols < 2)):
-        flags = " with ".join(flag.replace("_", "-") for flag in in_turn)
-        raise KernelError(
-            f"{name}: {flags} is about columns in turn; give one of them, preload-b=false and a wider tile"
-        )
+    check_turns(name, options, ncols)
     if options.paired_coords and (options.own_pairs or options.interleaved_a or options.k_unroll != 1):
         raise KernelError(f"{name}: paired-coords with own-pairs, interleaved-a or k-unroll; give it alone")
     if options.ahead and (not options.own_pairs or options.k_unroll % 2):
@@ -156,6 +154,7 @@ def _cases(rows: int, ncols: int, k: int = 36) -> tuple[Case, ...]:
         Case("image-store", dict(m=m, n=n, k=k, image_store=True)),
         Case("half-output", dict(m=m, n=n, k=k, image_store=True, half_output=True)),
         Case("float-inputs", dict(m=m, n=n, k=k, float_inputs=True)),
+        Case("int8", dict(m=m, n=n, k=k, int8_a=True, int8_b=True)),
         Case("stride", dict(m=m, n=n, k=k, stride=2 * n)),
         Case("image-stride", dict(m=m, n=n, k=k, stride=n + 64, image_store=True)),
     )
@@ -171,7 +170,7 @@ _ORDERED = tuple(
 def _few(rows: int, ncols: int) -> tuple[Case, ...]:
     """What is checked of the less usual tiles."""
     names = {"small", "unroll", "own-pairs-unroll", "image-store", "one-bank-unroll", "pipeline-b"}
-    names.add("component-stream")
+    names |= {"component-stream", "int8"}
     every = (*_cases(rows, ncols), *(_banks(rows, ncols) if ncols > 1 else ()))
     return tuple(case for case in every if case.name in names)
 

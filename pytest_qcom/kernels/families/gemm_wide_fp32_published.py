@@ -39,6 +39,7 @@ class Options(Published):
         component_stream: of four rows, each k of the next column is sampled behind the products of that k.
         component_sync_kk: with it, the k of a later column whose products wait.
         image_store: C is an image; ``half_output`` a half one.
+        int8_a, int8_b: that one is an image of normalized bytes, fractions of 127.
         store_gap: behind each store into an image 8, an idle slot, or 16, a wait; 0 is nothing.
     """
 
@@ -54,6 +55,8 @@ class Options(Published):
     component_sync_kk: int = 0
     image_store: bool = True
     half_output: bool = False
+    int8_a: bool = False
+    int8_b: bool = False
     store_gap: int = 0
 
 
@@ -172,6 +175,8 @@ _CASES: Cases = {
     "delay": dict(coord_delay=5),
     "post-constant": dict(post_constant=True),
     "half-output": dict(half_output=True),
+    "int8": dict(int8_a=True, int8_b=True),
+    "int8-b-stream": dict(int8_b=True, component_stream=True),
     "buffer": dict(image_store=False),
     "store-gap": dict(store_gap=16),
     "stride": dict(stride=1536),
