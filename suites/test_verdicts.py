@@ -48,6 +48,22 @@ def test_confusion_agreement_and_alarms() -> None:
     assert "4 rows built, 3 agree (75.0%), 1 false alarms, 2 not built" in text
 
 
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [
+        ("gemm_4xn_fp16", "ncols=4 direct safe-store"),
+        ("gemm_4xn_fp16", "ncols=4 direct hybrid-store"),
+        ("gemm_8x8_fp16", "serial donor4-store"),
+    ],
+)
+def test_stores_without_slots_between_their_arithmetic(family: str, config: str) -> None:
+    """The notes call an address of its own for each vector mostly invalid, for want of the slots."""
+    small = {"m": "64", "n": "512", "k": "256"}
+    (judged,) = verdicts.verify([{**row(config, "wrong", family), **small}], jobs=1)
+    assert judged.agrees
+    assert "stg" in judged.detail
+
+
 def test_no_file_decides_which_device_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project may call another device ``virtual``; late results are a matter of ours."""
     (tmp_path / registry.PROJECT_FILE).write_text("this is no table of devices")

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 
 from pytest_qcom.kernels.eight_rows import ROWS, Published
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.published_stores import ThreadMajor
+from pytest_qcom.kernels.published_stores import Single, ThreadMajor
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Epilogue
 from pytest_qcom.kernels.stores import Constant, ImageStore, NoStore, RowMajor, Stepped
+
+
+_WITHIN_REACH = 2
+"""Columns whose accumulators a store can read where they are."""
 
 
 def epilogue(options: Published, waits: str = "written") -> Epilogue:
@@ -22,6 +26,8 @@ def epilogue(options: Published, waits: str = "written") -> Epilogue:
     elif options.thread_store:
         tile = Tile(ROWS, options.ncols, options.threads, options.swap_grid)
         store = ThreadMajor(tile.groups("thread-store", options.m, options.n)[0])
+    elif options.donor4_store and options.ncols <= _WITHIN_REACH and waits == "written":
+        store = Single(spaced=False)
     elif options.donor8_add256_store and waits == "written":
         store = Stepped(
             options.add256_store_mode,

@@ -109,20 +109,35 @@ class Single:
 
     Attributes:
         columns: vec4 columns that are stored, all where none is named.
+        spaced: the slots between dependent arithmetic, which the notes' lacks: on hardware it was mostly
+            invalid.
     """
 
     columns: tuple[int, ...] = ()
+    spaced: bool = True
 
     def constants(self, tile: Tile, row_bytes: int) -> tuple[tuple[int, int], ...]:
         return RowMajor().constants(tile, row_bytes)
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
+        if self.spaced:
+            self._emit(w, tile, plan)
+            return
+        w.emit("nop", sy=True)
+        with w.as_written():
+            self._emit(w, tile, plan)
+
+    def _emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         row, col, address = plan["row"][0], plan["col"][0], plan["addresses"]
         for col_index in stored(self.columns, tile):
             for line in range(tile.rows):
+                if not self.spaced:  # the store before still reads its address
+                    w.emit("nop", ss=True)
                 w.alu("add.s", address[2], row, line)
                 w.alu("add.s", address[3], col, LANES * col_index)
                 _address(w, tile, plan, address[2], address[3])
+                if not self.spaced:
+                    w.emit("nop", ss=True)
                 w.store_half(address[0], plan["acc"].vec(line * tile.cols + col_index), 0)
 
 

@@ -129,7 +129,7 @@ def _store(options: Published, staging: str) -> Epilogue:
     elif options.linear_store:
         store = Linear(columns)
     elif options.safe_store:
-        store = Single(columns)
+        store = Single(columns, spaced=not staging)
     elif options.hybrid_store:
         store = _hybrid(options, staging)
     if options.post_constant or options.store_constant:
@@ -150,9 +150,10 @@ def _hybrid(options: Published, staging: str) -> Epilogue:
     first = tuple(col for col in options.columns if col < _SAFE_FROM)
     others = tuple(col for col in options.columns if col >= _SAFE_FROM)
     by_hand = replace(_by_hand(options, staging), columns=first)
+    safe = Single(others, spaced=not staging)
     if first and others:
-        return _Both(by_hand, Single(others))
-    return by_hand if first else Single(others)
+        return _Both(by_hand, safe)
+    return by_hand if first else safe
 
 
 _SAFE_FROM = 2
