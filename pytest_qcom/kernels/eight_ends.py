@@ -11,7 +11,6 @@ from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Epilogue
 from pytest_qcom.kernels.stores import Constant, ImageStore, NoStore, RowMajor, Stepped
 
-
 _WITHIN_REACH = 2
 """Columns whose accumulators a store can read where they are."""
 
