@@ -37,6 +37,7 @@ from pytest_qcom.kernels.families import (
     pack_banked,
     packed_alias,
     probe_branch,
+    probe_compiled_branch,
     probe_images,
     qpack,
     shuffle,
@@ -45,6 +46,7 @@ from pytest_qcom.kernels.families import (
     strassen_products,
     strassen_terminal_hand,
     strassen_transform,
+    subgroup,
     texture_bw,
 )
 from pytest_qcom.kernels.kernel import Kernel
@@ -88,7 +90,9 @@ FAMILIES = (
     mad_peak,
     texture_bw,
     shuffle,
+    subgroup,
     probe_branch,
+    probe_compiled_branch,
     probe_images,
 )
 

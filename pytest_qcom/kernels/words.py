@@ -1,4 +1,4 @@
-"""Where probes put what they find out: rows of words or halves, one a fiber."""
+"""Where probes have what they move and put what they find out: rows of words or halves, one a fiber."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def emit_word_store(w: Writer, number: Reg, words: Sequence[Reg], scratch: Block
         w.emit("stg.u32", scratch[0], word, 1, offset=4 * index)
 
 
+def emit_word_load(w: Writer, number: Reg, word: Reg, scratch: Block, pointer: int) -> None:
+    """The fiber's word of the buffer whose address is at scalar constant ``pointer``; else as for a store."""
+    _emit_row(w, number, 4, scratch, pointer)
+    w.emit("ldg.u32", word, scratch[0], 1)
+
+
 def emit_vector_store(w: Writer, number: Reg, vectors: Sequence[Reg], scratch: Block) -> None:
     """Half vec4 to row ``number`` of C, which is (fibers, 4 len(vectors)) halves; else as for words."""
     _emit_row(w, number, 8 * len(vectors), scratch)
@@ -39,9 +45,9 @@ def emit_vector_store(w: Writer, number: Reg, vectors: Sequence[Reg], scratch: B
         w.store_half(scratch[0], vector, 8 * index)
 
 
-def _emit_row(w: Writer, number: Reg, size: int, scratch: Block) -> None:
-    """The address of row ``number`` of C, of ``size`` bytes, in the first two of ``scratch``."""
-    low, high = constant_name(POINTER), constant_name(POINTER + 1)
+def _emit_row(w: Writer, number: Reg, size: int, scratch: Block, pointer: int = POINTER) -> None:
+    """The address of row ``number`` of a buffer, of ``size`` bytes, in the first two of ``scratch``."""
+    low, high = constant_name(pointer), constant_name(pointer + 1)
     address, carry = scratch[0], scratch[2]
     w.alu("mul.s24", address, number, size)
     w.alu("add.u", address, address, low)

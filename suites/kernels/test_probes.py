@@ -12,11 +12,19 @@ from pytest_qcom import conformance
 from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.edit import branches
 from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.published import options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
 
-NAMES = ("shfl_probe", "branch_probe", "image_probe", "mad_peak")
+NAMES = (
+    "shfl_probe",
+    "branch_probe",
+    "compiled_branch_probe",
+    "subgroup_probe",
+    "image_probe",
+    "mad_peak",
+)
 LARGE = {"shfl", "quad", "fp16", "fp16-64", "fp32", "fp32-64"}
 """Cases as published, which store nothing or take long; their floors are elsewhere."""
 
@@ -150,6 +158,11 @@ def test_declared_registers_cost_waves_and_nothing_else() -> None:
         ("shfl_probe", "quad-only groups=1", {}, {"op": "quad", "groups_x": 1}),
         ("shfl_probe", "shfl-modes", {"threads": "64"}, {"op": "shfl", "mode": "", "threads": 64}),
         ("shfl_probe", "branch", {"threads": "64"}, {"period": 4, "turns": False}),
+        ("shfl_probe", "compiled-branch", {"threads": "64"}, {"image": False, "threads": 64}),
+        ("shfl_probe", "compiled-image-branch", {}, {"image": True, "period": 4}),
+        ("subgroup_probe", "api=up selector=i&31", {}, {"lane_mask": 31, "selector": 1, "qbc": False}),
+        ("subgroup_probe", "qbc qbc-zero qbc-selector=2", {}, {"qbc_selector": 2, "qbc_target": "own"}),
+        ("subgroup_probe", "qbc qbc-dst1 merged0", {}, {"qbc_target": "apart", "mergedregs": False}),
         ("alu_peak", "groups=64 rpt=1 unroll=2", {}, {"groups": 64, "gemm_pattern": False}),
     ],
 )
@@ -159,6 +172,37 @@ def test_published_rows_are_options(
     kernel, found = options_from_notes(family, config, columns)
     assert {name: getattr(found, name) for name in options} == options
     kernel.build(found)
+
+
+@pytest.mark.parametrize(("image", "stores", "samples"), [(False, 2, 0), (True, 1, 1)])
+def test_the_compiler_predicates_short_branches(image: bool, stores: int, samples: int) -> None:
+    """Nothing jumps; of two stores each is predicated, of a sample the zeros for the other fibers, too."""
+    kernel = KERNELS["compiled_branch_probe"]
+    program = kernel.build(kernel.configure({"image": image})).program
+    names = [instr.op.name.partition(".")[0] for instr in program.instrs]
+    assert (names.count("stg"), names.count("isam")) == (stores, samples)
+    assert (names.count("predt"), names.count("predf")) == ((1, 1) if image else (2, 0))
+    assert names.count("predt") == names.count("prede")
+    assert not any(branches(instr) for instr in program.instrs)
+
+
+@pytest.mark.parametrize(
+    ("form", "head"),
+    [
+        ({}, [13, 13, 13, 13, 17, 17, 17, 17]),  # the word of the last fiber
+        ({"qbc_zero": True}, [10, 10, 10, 10, 14, 14, 14, 14]),
+        ({"qbc_known": True}, [12, 13, 10, 11, 16, 17, 14, 15]),  # the words say whose, modulo 4
+        ({"qbc_swap": True, "qbc_selector": 7}, [7] * 8),
+    ],
+)
+def test_forms_of_the_broadcast(device: Device, form: dict[str, Any], head: list[int]) -> None:
+    kernel = KERNELS["subgroup_probe"]
+    options = kernel.configure({"qbc": True, "groups": 1, **form})
+    run = conformance.prepare(device, kernel, options)
+    words = np.arange(10, 138, dtype=np.uint32)
+    run.tensors = {**run.tensors, "X": device.upload(words)}
+    run.launch()
+    assert list(run.outputs()["C"][:8, 0]) == head
 
 
 @pytest.mark.parametrize(
@@ -172,6 +216,19 @@ def test_published_rows_are_options(
         ("shfl_probe", {"op": "quad", "blocks": True}, "shfl_probe: blocks is a map of its own; give it "),
         ("shfl_probe", {"loops": 0}, "shfl_probe: loops is 0; give 1 to 1023"),
         ("shfl_probe", {"op": "quad", "amount": 4}, "shfl_probe: amount is 4; give a fiber of 4 or a dist"),
+        ("compiled_branch_probe", {"period": 3}, "compiled_branch_probe: period is 3; give a power of 2 fr"),
+        ("compiled_branch_probe", {"groups": 65}, "compiled_branch_probe: groups is 65; give 1 to 64"),
+        ("compiled_branch_probe", {"threads": 96}, "compiled_branch_probe: threads is 96; give one of "),
+        ("subgroup_probe", {"api": "all"}, "subgroup_probe: api is 'all'; give one of xor, up, down, rup, r"),
+        ("subgroup_probe", {"lane_mask": 6}, "subgroup_probe: lane-mask is 6; give one less than a power"),
+        ("subgroup_probe", {"selector": 64}, "subgroup_probe: selector is 64; give 0 to 63"),
+        ("subgroup_probe", {"qbc_wait": 2}, "subgroup_probe: qbc-wait is about qbc; give that too"),
+        ("subgroup_probe", {"qbc": True, "qbc_target": "r1"}, "subgroup_probe: qbc-target is 'r1'; give one"),
+        (
+            "subgroup_probe",
+            {"qbc": True, "qbc_by_value": True, "qbc_swap": True},
+            "subgroup_probe: qbc-by-value with qbc-swap: both sources are one; give one of them",
+        ),
         ("branch_probe", {"period": 3}, "branch_probe: period is 3; give a power of 2 up to 128"),
         ("branch_probe", {"threads": 32}, "branch_probe: threads is 32; give one of "),
         ("image_probe", {"way": "sampler"}, "image_probe: way is 'sampler'; give one of texture, storage, "),
@@ -196,6 +253,8 @@ def test_bad_options_are_refused(name: str, given: dict[str, Any], message: str)
 
 @pytest.mark.qcom_kernel("shfl_probe")
 @pytest.mark.qcom_kernel("branch_probe")
+@pytest.mark.qcom_kernel("compiled_branch_probe")
+@pytest.mark.qcom_kernel("subgroup_probe")
 @pytest.mark.qcom_kernel("image_probe")
 @pytest.mark.qcom_kernel("mad_peak")
 def test_probe_holds_its_floor(kernel_run: Callable[[], Outcome]) -> None:

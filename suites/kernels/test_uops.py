@@ -38,6 +38,23 @@ def test_words_are_counted_through(device: Device) -> None:
     np.testing.assert_array_equal(run.outputs()["O"].ravel(), np.arange(3 * 128 * 8) % 2048)
 
 
+def test_halves_of_sampled_words_are_registers_of_one_file(device: Device, lenient: Device) -> None:
+    """Bit for bit, denormals and infinities too; in separate files nothing wrote what is stored."""
+    kernel = KERNELS["packed_alias_published"]
+    run = conformance.prepare(device, kernel, kernel.configure({"groups": 3}), np.random.default_rng(8))
+    run.launch()
+    assert run.judge().ok
+    stored = run.outputs()["O"].view(np.uint16)
+    np.testing.assert_array_equal(stored.ravel(), run.inputs["X"].view(np.uint16).ravel())
+    separate = kernel.configure({}, "separate")
+    if device.mode != "hardware":
+        with pytest.raises(HazardError, match=r"hr8\.x"):
+            conformance.prepare(device, kernel, separate, np.random.default_rng(8)).launch()
+    wrong = conformance.prepare(lenient, kernel, separate, np.random.default_rng(8))
+    wrong.launch()
+    assert not wrong.compare().ok
+
+
 @pytest.mark.parametrize("name", ["gemm_local_fp16", "gemm_image_local_fp16"])
 def test_a_barrier_before_a_loop_needs_its_wait(device: Device, name: str) -> None:
     """Without what is put behind it, the program is as Mesa made it, and a hazard."""
@@ -83,6 +100,7 @@ def test_a_tile_that_is_not_copied_shows(lenient: Device) -> None:
         ("gemm_globalb_fp16", {"n": 100}, "is not made of tiles of 16 x 128 x 4"),
         ("pack_banked", {"m": 6}, "6 x 768; give multiples of 4 whose product is one of 512"),
         ("packed_alias", {"groups": 0}, "groups is 0; give 1 to 4096"),
+        ("packed_alias_published", {"groups": 129}, "groups is 129; give 1 to 128"),
     ],
 )
 def test_bad_options(name: str, options: dict[str, object], message: str) -> None:
