@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Facts = Any
 Printer = Callable[[Facts], Sequence[str]]
 
-_WORST = ("output", "index", "got", "expected", "bound", "ulp")
+_WORST = ("output", "index", "got", "expected", "bound", "ulp", "written")
 """Facts about one element, which the verdict has in words."""
 
 FAILED = 1

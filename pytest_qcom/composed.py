@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pytest_qcom.conformance import Outcome, compare
+from pytest_qcom.conformance import Outcome, compared, drawn, judged
 from pytest_qcom.devices.device import Device, Tensor
-from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.composition import Composition, HostStep, Memory, Plan, Step
 from pytest_qcom.kernels.kernel import Arrays
 
@@ -134,12 +134,11 @@ class Sequence:
 
     def compare(self) -> Outcome:
         """The output against the oracle: within the composition's bound, for a pattern exactly."""
-        expected = self.composition.oracle(self.options, self.inputs)
-        bounds: Mapping[str, Any] = dict.fromkeys(expected, 0.0)
-        if not self.pattern:
-            bounds = self.composition.tolerance(self.options, self.inputs)
-        outputs = {name: self.device.download(self.tensors[name]) for name in expected}
-        return compare(outputs, expected, bounds)
+
+        def output(name: str) -> NDArray[Any]:
+            return self.device.download(self.tensors[name])
+
+        return compared(self.composition, self.options, self.inputs, self.pattern, output)
 
     def judge(self) -> Outcome:
         """:meth:`compare`, which must be right.
@@ -147,14 +146,7 @@ class Sequence:
         Raises:
             KernelError: the output is wrong.
         """
-        outcome = self.compare()
-        if not outcome.ok:
-            raise KernelError(
-                f"{self.composition.name} ({self.shape}): {outcome}; "
-                f"repeat with: {self.composition.command(self.options)}",
-                **outcome.facts(),
-            )
-        return outcome
+        return judged(self.compare(), self.composition, self.options, self.shape, self.pattern)
 
 
 def prepare(
@@ -170,14 +162,8 @@ def prepare(
         KernelError: options that do not go together, or an unknown pattern.
         LaunchError: memories that the device cannot hold.
     """
-    if pattern and pattern not in composition.patterns:
-        known = ", ".join(composition.patterns) or "none"
-        raise KernelError(f"composition {composition.name} has no pattern {pattern!r}; it has {known}")
+    inputs = drawn(composition, options, generator, pattern)
     plan = composition.plan(options)
-    if pattern:
-        inputs = composition.patterns[pattern](options)
-    else:
-        inputs = composition.inputs(options, generator if generator is not None else np.random.default_rng(0))
     tensors = {memory.name: _tensor(device, memory, inputs) for memory in plan.memories}
     return Sequence(device, composition, options, plan, inputs, pattern, tensors)
 

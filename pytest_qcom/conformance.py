@@ -7,7 +7,7 @@ bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pytest_qcom.devices.device import Device, Tensor
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels.kernel import Arrays, Build, Kernel
+from pytest_qcom.kernels.kernel import Arrays, Build, Declared, Kernel
 
 if TYPE_CHECKING:
     from pytest_qcom.targets import Target
@@ -37,7 +37,8 @@ class Outcome:
         max_abs, mean_abs: absolute error; NaN elements count as infinite. ``None`` where nothing is checked.
         output, index, got, expected, bound, ulp: the worst element, that is the one furthest beyond its
             bound, or nearest to it; ``ulp`` is its error in units in the last place of the expected value,
-            of an integer in ones.
+            of an integer in ones. An ``expected`` of NaN is an element that was to be left as it was.
+        written: the worst element holds something else than what memory is filled with.
     """
 
     ok: bool
@@ -51,6 +52,7 @@ class Outcome:
     expected: float | None = None
     bound: float | None = None
     ulp: float | None = None
+    written: bool = True
 
     def facts(self) -> dict[str, Any]:
         """The same as plain values for JSON; numbers that JSON cannot hold as text."""
@@ -63,10 +65,14 @@ class Outcome:
             return "nothing to check"
         assert self.got is not None and self.expected is not None
         verdict = "right" if self.ok else f"wrong in {self.wrong} of {self.checked} elements"
+        worst = f"{verdict}; worst is {self.output}{list(self.index)}"
+        if not self.written:
+            return f"{worst}, which was never written, expected {self.expected:.6g}"
+        if np.isnan(self.expected):
+            return f"{worst} = {self.got:.6g}, which was to be left as it was"
         return (
-            f"{verdict}; worst is {self.output}{list(self.index)} = {self.got:.6g}, expected "
-            f"{self.expected:.6g}, off by {abs(self.got - self.expected):.3g} ({self.ulp:.4g} ulp), "
-            f"allowed {self.bound:.3g}"
+            f"{worst} = {self.got:.6g}, expected {self.expected:.6g}, off by "
+            f"{abs(self.got - self.expected):.3g} ({self.ulp:.4g} ulp), allowed {self.bound:.3g}"
         )
 
 
@@ -128,18 +134,17 @@ class Run:
     def outputs(self) -> Arrays:
         """What the kernel wrote."""
         return {
-            argument.name: self.device.download(self.tensors[argument.name])
+            argument.name: self._output(argument.name)
             for argument in self.build.arguments
             if argument.written
         }
 
+    def _output(self, name: str) -> NDArray[Any]:
+        return self.device.download(self.tensors[name])
+
     def compare(self) -> Outcome:
         """The output against the oracle: within the kernel's bound, for a pattern exactly."""
-        expected = self.kernel.oracle(self.options, self.inputs)
-        bounds: Mapping[str, Any] = dict.fromkeys(expected, 0.0)
-        if not self.pattern:
-            bounds = self.kernel.tolerance(self.options, self.inputs)
-        return compare(self.outputs(), expected, bounds)
+        return compared(self.kernel, self.options, self.inputs, self.pattern, self._output)
 
     def judge(self) -> Outcome:
         """:meth:`compare`, for a kernel that claims to be right.
@@ -149,14 +154,7 @@ class Run:
         Raises:
             KernelError: the output is wrong.
         """
-        outcome = self.compare()
-        if not outcome.ok and self.kernel.claim != "as-published":
-            raise KernelError(
-                f"{self.kernel.name} ({self.shape}{', ' + self.pattern if self.pattern else ''}): {outcome}; "
-                f"repeat with: {self.kernel.command(self.options)}",
-                **outcome.facts(),
-            )
-        return outcome
+        return judged(self.compare(), self.kernel, self.options, self.shape, self.pattern)
 
 
 def prepare(
@@ -178,14 +176,8 @@ def prepare(
         KernelError: options that do not go together, or an unknown pattern.
         LaunchError: an input that the device cannot hold.
     """
-    if pattern and pattern not in kernel.patterns:
-        known = ", ".join(kernel.patterns) or "none"
-        raise KernelError(f"kernel {kernel.name} has no pattern {pattern!r}; it has {known}")
+    inputs = drawn(kernel, options, generator, pattern)
     built = build if build is not None else kernel.build(options)
-    if pattern:
-        inputs = kernel.patterns[pattern](options)
-    else:
-        inputs = kernel.inputs(options, generator if generator is not None else np.random.default_rng(0))
     run = Run(device, kernel, options, built, inputs, pattern, binary=built.binary(kernel.name))
     run.tensors = {argument.name: _tensor(device, argument, inputs) for argument in built.arguments}
     return run
@@ -201,6 +193,48 @@ def _tensor(device: Device, argument: Any, inputs: Arrays) -> Tensor:
             f"{argument.dtype}{list(argument.shape)}; correct the declaration"
         )
     return device.image(array) if argument.image else device.upload(array)
+
+
+def drawn(
+    declared: Declared, options: Any, generator: np.random.Generator | None = None, pattern: str = ""
+) -> Arrays:
+    """Inputs: random ones, or those of a pattern.
+
+    Raises:
+        KernelError: an unknown pattern.
+    """
+    if not pattern:
+        return declared.inputs(options, generator if generator is not None else np.random.default_rng(0))
+    if pattern not in declared.patterns:
+        what, known = type(declared).__name__.lower(), ", ".join(declared.patterns) or "none"
+        raise KernelError(f"{what} {declared.name} has no pattern {pattern!r}; it has {known}")
+    return declared.patterns[pattern](options)
+
+
+def compared(
+    declared: Declared, options: Any, inputs: Arrays, pattern: str, output: Callable[[str], NDArray[Any]]
+) -> Outcome:
+    """Outputs, by name, against the oracle: within the declared bound, for a pattern exactly."""
+    expected = declared.oracle(options, inputs)
+    bounds: Mapping[str, Any] = dict.fromkeys(expected, 0.0)
+    if not pattern:
+        bounds = declared.tolerance(options, inputs)
+    return compare({name: output(name) for name in expected}, expected, bounds)
+
+
+def judged(outcome: Outcome, declared: Declared, options: Any, shape: str, pattern: str) -> Outcome:
+    """The outcome of what claims to be right.
+
+    Raises:
+        KernelError: it is wrong.
+    """
+    if not outcome.ok and declared.claim != "as-published":
+        raise KernelError(
+            f"{declared.name} ({shape}{', ' + pattern if pattern else ''}): {outcome}; "
+            f"repeat with: {declared.command(options)}",
+            **outcome.facts(),
+        )
+    return outcome
 
 
 def compare(outputs: Arrays, expected: Arrays, bounds: Mapping[str, Any]) -> Outcome:
@@ -229,20 +263,20 @@ def compare(outputs: Arrays, expected: Arrays, bounds: Mapping[str, Any]) -> Out
 
 def _compare(name: str, output: NDArray[Any], expected: NDArray[Any], bound: Any) -> Outcome:
     got = output.astype(np.float64)
-    allowed = np.broadcast_to(np.asarray(bound, np.float64), expected.shape)
     untouched = np.isnan(expected)
+    allowed = np.where(untouched, 0.0, np.asarray(bound, np.float64))
     error = np.abs(got - expected)
     error[np.isnan(error)] = np.inf
-    if untouched.any():
-        kept = untouched & np.isnan(got)
-        error[kept], got[kept] = 0.0, 0.0
-        allowed, expected = np.where(untouched, 0.0, allowed), np.where(untouched, 0.0, expected)
-    excess = error - allowed * (1 + _HEADROOM) - _HEADROOM * np.abs(expected)
+    kept = untouched & np.isnan(got)
+    error[kept] = 0.0
+    excess = error - allowed * (1 + _HEADROOM) - _HEADROOM * np.abs(np.where(untouched, 0.0, expected))
+    excess[kept] = -np.inf  # no element that was computed, so never the worst
     wrong = int((excess > 0).sum())
     place = np.unravel_index(int(excess.argmax()), excess.shape)
-    unit = 1.0
-    if output.dtype.name in _MANTISSA:
-        unit = 2.0 ** (_exponent(expected[place], output.dtype.name) - _MANTISSA[output.dtype.name])
+    unit, written = 1.0, True
+    if (kind := output.dtype.name) in _MANTISSA:
+        unit = 2.0 ** (_exponent(0.0 if untouched[place] else expected[place], kind) - _MANTISSA[kind])
+        written = output[place].tobytes() != b"\xff" * output.itemsize
     return Outcome(
         ok=not wrong,
         checked=int(error.size),
@@ -255,6 +289,7 @@ def _compare(name: str, output: NDArray[Any], expected: NDArray[Any], bound: Any
         expected=float(expected[place]),
         bound=float(allowed[place]),
         ulp=float(error[place]) / unit,
+        written=written,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_qcom.conformance import compare
 from pytest_qcom.devices import registry
 from pytest_qcom.devices.device import Device
 from pytest_qcom.devices.remote import Launch, RemoteDevice, opened, sleep_until
@@ -178,10 +179,8 @@ def _split(
                 f"give a multiple of {_ROWS} for each"
             )
         rows = (stop - first) // len(devices)
-        options = Options(rows, b.shape[1], a.shape[1], threads=THREADS, image_store=False)
-        build = gemm_4x8_fp32_rotate.build(
-            options
-        )  # what is wrong with the shape is said before anything runs
+        options = _options(rows, a, b)
+        build = gemm_4x8_fp32_rotate.build(options)  # what is wrong with the shape is said first
         start = _Start(len(devices))
         with ThreadPoolExecutor(len(devices)) as pool:
             jobs = [
@@ -197,6 +196,10 @@ def _split(
     parts.sort(key=lambda part: part.first)
     shape = (a.shape[0], b.shape[1])
     return Split(shape, tuple(parts), failures, 2e-9 * a.shape[0] * a.shape[1] * b.shape[1])
+
+
+def _options(rows: int, a: NDArray[np.float16], b: NDArray[np.float16]) -> Options:
+    return Options(rows, b.shape[1], a.shape[1], threads=THREADS, image_store=False)
 
 
 @dataclass(slots=True)
@@ -296,15 +299,13 @@ def facts(
 def _judged(part: Part, a: NDArray[np.float16], b: NDArray[np.float16]) -> dict[str, Any]:
     """A part against the float64 product of its rows, within :func:`~pytest_qcom.kernels.single.bound`."""
     own = a[part.first : part.stop]
-    options = Options(len(own), b.shape[1], a.shape[1], threads=THREADS, image_store=False)
-    bound = single.bound(options, single.images(options, own, b))["C"]
-    error = np.abs(part.rows - own.astype(np.float64) @ b.astype(np.float64))
+    options = _options(len(own), a, b)
+    wanted = {"C": own.astype(np.float64) @ b.astype(np.float64)}
+    facts = compare({"C": part.rows}, wanted, single.bound(options, single.images(options, own, b))).facts()
     return {
         "device": part.device,
         "first": part.first,
         "rows": len(own),
-        "ok": bool((error <= bound).all()),
-        "max_abs": float(error.max()),
-        "mean_abs": float(error.mean()),
+        **{name: facts[name] for name in ("ok", "max_abs", "mean_abs")},
         "device_seconds": min(part.seconds),
     }

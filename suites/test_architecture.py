@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "conformance": {"devices", "kernels", "targets"},
     "composed": {"conformance", "devices", "kernels", "targets"},
     "patched": {"baselines", "openpilot"},
-    "split": {"devices", "kernels"},
+    "split": {"conformance", "devices", "kernels"},
     "catalogue": {"analysis", "baselines", "isa", "kernels", "targets"},
     "timings": {"analysis", "kernels", "measurements", "tables"},
     "calibration": {"analysis", "timings"},

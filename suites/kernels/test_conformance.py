@@ -165,11 +165,28 @@ def test_comparison(got: list[float], message: str) -> None:
     assert outcome.facts()["ok"] == message.startswith("right")
 
 
+@pytest.mark.parametrize(
+    ("got", "message"),
+    [
+        ([1.0, np.nan, 3.5], "right; worst is C[2] = 3.5, expected 3, off by 0.5 (256 ulp), allowed 0.5"),
+        ([1.0, np.nan, 3.0], "right; worst is C[0] = 1, expected 1, off by 0 (0 ulp), allowed 0.5"),
+        ([1.0, 7.0, 3.0], "wrong in 1 of 3 elements; worst is C[1] = 7, which was to be left as it was"),
+    ],
+)
+def test_elements_that_are_to_be_left(got: list[float], message: str) -> None:
+    expected = np.array([1.0, np.nan, 3.0])
+    outcome = conformance.compare({"C": np.array(got, np.float16)}, {"C": expected}, {"C": 0.5})
+    assert str(outcome) == message
+
+
 def test_output_that_was_never_written_is_wrong(device: Device) -> None:
     kernel = KERNELS["gemm_4xn_fp16"]
     options = kernel.configure({"m": 16, "n": 512, "k": 16, "k-unroll": 1})
     run = conformance.prepare(device, kernel, options)
-    assert run.compare().wrong == 16 * 512
+    outcome = run.compare()
+    assert outcome.wrong == 16 * 512 and not outcome.written
+    words = "wrong in 8192 of 8192 elements; worst is C[0, 0], which was never written, expected "
+    assert str(outcome).startswith(words)
 
 
 def test_unknown_pattern_is_explained(device: Device) -> None:
