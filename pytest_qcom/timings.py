@@ -25,8 +25,20 @@ from pytest_qcom.kernels.kernel import Build, Kernel
 from pytest_qcom.kernels.published import configured, options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
 
-SCALES = {"GFLOPS": 1.0, "GB/s": 1.0, "Gops/s": 1.0, "ms": 1e-3}
-"""Units of measured figures; of ``ms`` the prediction is the time of the launch."""
+RATES = {
+    "GFLOPS": ("GFLOPS", 1.0),
+    "MFLOPS": ("GFLOPS", 1e-3),
+    "TFLOPS": ("GFLOPS", 1e3),
+    "GB/s": ("GB/s", 1.0),
+    "MB/s": ("GB/s", 1e-3),
+    "Gops/s": ("Gops/s", 1.0),
+    "Mops/s": ("Gops/s", 1e-3),
+}
+"""Rates that are measured: the unit in which a kernel counts its work, and how much of it that is."""
+TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+"""Units of a whole launch's time, in seconds; ``cycles`` are those of the clock."""
+CYCLES = "cycles"
+UNITS = (*RATES, *TIMES, CYCLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +89,17 @@ class Row:
     unit: str
     measured: float
     kernel: str
-    amount: float  # what a launch does, in ``unit`` times seconds
+    amount: float  # what a launch does, in the kernel's unit times seconds
     work: Work
 
     def predict(self, constants: Constants = DEFAULT) -> tuple[float, Estimate]:
         """The figure that the model gives, in the row's unit."""
         found = evaluate(self.work, constants)
-        return (1e3 * found.seconds if self.unit == "ms" else self.amount / found.seconds), found
+        if self.unit == CYCLES:
+            return found.cycles, found
+        if self.unit in TIMES:
+            return found.seconds / TIMES[self.unit], found
+        return self.amount / found.seconds / RATES[self.unit][1], found
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +123,28 @@ def rows(table: Iterable[Mapping[str, str]]) -> Iterator[Row | Left]:
         if not row["low"] or not row["high"]:
             yield Left(*place, "no figure was published")
             continue
-        if row["unit"] not in SCALES:
-            yield Left(*place, f"unit {row['unit']!r} is none of {', '.join(SCALES)}")
+        if row["unit"] not in UNITS:
+            yield Left(*place, f"unit {row['unit']!r} is none of {', '.join(UNITS)}")
             continue
         try:
             kernel, build = _built(row)
+            _check_unit(kernel, row["unit"])
             launch = launched(build, row["thread128"] == "1" if row.get("thread128") else None)
             given = work(launch, build.program, trace(launch, build.program))
         except QcomError as error:
             yield Left(*place, str(error))
             continue
         yield Row(*place, row["unit"], _figure(row), kernel.name, build.work, given)
+
+
+def _check_unit(kernel: Kernel, unit: str) -> None:
+    """A rate is one of what the kernel counts.
+
+    Raises:
+        KernelError: it is of something else.
+    """
+    if unit in RATES and RATES[unit][0] != kernel.unit:
+        raise KernelError(f"{kernel.name}: a figure in {unit}; what it does is counted in {kernel.unit}")
 
 
 def _figure(row: Mapping[str, str]) -> float:

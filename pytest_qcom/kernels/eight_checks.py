@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import notes
 from pytest_qcom.kernels.choices import (
     LONGEST_DELAY,
     check_delays,
@@ -13,7 +16,7 @@ from pytest_qcom.kernels.choices import (
     word,
 )
 from pytest_qcom.kernels.eight_persistent import OPTIONS
-from pytest_qcom.kernels.eight_rows import LOWER, ROWS, Published
+from pytest_qcom.kernels.eight_rows import LOWER, ROWS, Published, read
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.noted_checks import check_order, check_steps, check_stride
 from pytest_qcom.kernels.stores import GAPS
@@ -141,6 +144,26 @@ def _owners(option: str) -> tuple[str, ...]:
     if option.startswith(("split_", "grouped_", "stream_b")) and option != "split_a":
         return ("split_a",)
     return ("persistent",) if option in _PERSISTENT else ()
+
+
+def implied(given: Mapping[str, str]) -> Mapping[str, str]:
+    """A row without a form has that of its options, else the serial loop; one delay is that of A and of B.
+
+    A row that says nothing is about no form.
+    """
+    found = dict(given)
+    if "coord-delay" in found:
+        delay = found.pop("coord-delay")
+        found = {"a-coord-delay": delay, "b-coord-delay": delay, **found}
+    names = notes.given_names(read(found))
+    if names.isdisjoint(FORMS) and not names <= _LAUNCH:
+        owners = [owner for option in names for owner in (*_owners(option)[:1], *_ABOUT.get(option, ()))]
+        found[word(min(owners, key=FORMS.index) if owners else "serial")] = "true"
+    return found
+
+
+_LAUNCH = frozenset({"m", "n", "k", "threads", "thread128"})
+_ABOUT = {"overlap_b1": ("experimental_twopass",)}
 
 
 _WAITED = ("persistent", "lifetime", "self_coords")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import notes
 from pytest_qcom.kernels.choices import check_delays, check_range, check_unroll, exclude, require, word
-from pytest_qcom.kernels.four_rows import GROUPED, ROWS, Published
+from pytest_qcom.kernels.four_rows import GROUPED, ROWS, Published, read
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE, check_shape
 from pytest_qcom.kernels.noted_checks import check_order, check_steps, check_stride
 from pytest_qcom.kernels.stores import GAPS
@@ -89,6 +92,28 @@ def check(name: str, options: Published) -> None:
     _check_columns(name, options)
 
 
+def implied(given: Mapping[str, str]) -> Mapping[str, str]:
+    """What a row leaves out: four columns where an option is about those, ``direct`` where nothing else goes.
+
+    The store by hand is what there is without another, and stream-b waits unless it is told not to;
+    native-store of two columns is donor2-store.
+    """
+    found = notes.without(given, "hand_store", "sync")
+    names = notes.given_names(read(found))
+    if "ncols" not in names and names & {*FOUR, "stable_bx"}:
+        found["ncols"] = "4"
+    ncols = found.get("ncols", "2")
+    if not names & {"direct", "partial"} and (ncols in ("3", "4") or names & set(_LOOPS)):
+        found.setdefault("direct", "true")
+    if ncols == "2" and "native-store" in found:
+        found["donor2-store"] = found.pop("native-store")
+    return found
+
+
+FOUR = ("stream_b", "interleave_second_pair", "b_kk_pipeline", "pipeline", "single_cols_all")
+"""Orders of four columns."""
+
+
 def _check_numbers(name: str, options: Published) -> None:
     check_unroll(name, options.k_unroll)
     if options.alu_reps < 1:
@@ -141,7 +166,6 @@ def _check_store(name: str, options: Published) -> None:
 
 def _check_columns(name: str, options: Published) -> None:
     """What goes with some numbers of columns."""
-    four = ("stream_b", "interleave_second_pair", "b_kk_pipeline", "pipeline", "single_cols_all")
     for option, counts in (
         ("stable_bx", (4,)),
         ("persistent_b_x", (2,)),
@@ -149,7 +173,7 @@ def _check_columns(name: str, options: Published) -> None:
         ("donor4_store", (4,)),
         ("donor2_store", (2, 4)),
         ("hybrid_store", (3, 4)),
-        *((option, (4,)) for option in four),
+        *((option, (4,)) for option in FOUR),
     ):
         if getattr(options, option) and options.ncols not in counts:
             known = " or ".join(map(str, counts))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import flat, matmul, single
+from pytest_qcom.kernels import flat, matmul, notes, single
 from pytest_qcom.kernels.choices import word
 from pytest_qcom.kernels.counted import Counted
 from pytest_qcom.kernels.full import arithmetic, launch
@@ -270,8 +270,12 @@ def declare(
     rows: Cases,
     family: str = "",
     reads: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    implied: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
 ) -> Kernel:
-    """The published configurations of a family; those that store nothing are throughput figures."""
+    """The published configurations of a family; those that store nothing are throughput figures.
+
+    ``implied``: what rows leave out, beside the compiler's store, which is what there is without another.
+    """
     family = family or name.removesuffix("_published")
     return Kernel(
         name=name,
@@ -287,6 +291,7 @@ def declare(
         claim="as-published",
         family=family,
         reads=reads,
+        implied=lambda given: implied(notes.without(given, "donor_store", "native_store")),
         source=NOTES,
     )
 

@@ -178,9 +178,11 @@ class Kernel(Declared):
     Attributes:
         build: options to a :class:`Build`, the latest of which are kept. Raises :class:`KernelError` on
             options that do not go together.
+        implied: the words of a row of published tables with those that it leaves out.
     """
 
     build: Callable[[Any], Build]
+    implied: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "build", functools.lru_cache(maxsize=BUILDS_KEPT)(self.build))

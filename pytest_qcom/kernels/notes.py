@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-PHRASES = {
-    "swapped before B1": "split-next-a-first",
-    "stream-b with sync": "stream-b sync",
-    "stream-b1 with sync": "stream-b1 stream-b1-sync",
-    "groups pattern, sources hr0.x and hr4.x repeated": "groups-pattern groups=32 unroll=1 loops=256",
-    "groups pattern, r1 (source1 relative)": "groups-pattern groups=16 unroll=1 loops=256 r1",
-    "groups pattern,": "groups-pattern",
-    "interleaved B, four sy": "interleaved-b",
-    "eight rows": "rows=8",
-    "local-memory staging": "",  # what the kernel does
-    "buffer loads": "",
-}
-"""What a configuration says in words, as the options that it means; none where that is the default."""
-
-FORMS: dict[str, str | tuple[tuple[str, str], ...]] = {
-    r"hand: hregs=(\d+) with the compiled epilogue": r"hand hregs-override=\1",
-    r"(?:compiled|patched) \((?:five|(one)) sy, (?:scalar|(rpt3|repeated)) MADs\)": (
-        ("", "strip-sync"),
-        ("", "pack-repeats merge-pairs"),
-    ),
-}
-"""The same where the words vary: a replacement, or for each group what it means if it is there or not."""
+_REPEATED = "pack-repeats merge-pairs"
+PHRASES = (
+    (r"swapped before B1", "split-next-a-first"),
+    (r"stream-b1 with sync", "stream-b1 stream-b1-sync"),
+    (r"stream-b with sync", "stream-b sync"),
+    (r"\b(groups|gemm|compiler) pattern\b", r"\1-pattern"),
+    (r"sources hr0\.x and hr4\.x repeated", "groups=32 unroll=1 loops=256"),
+    (r"\br1 \(source1 relative\)", "groups=16 unroll=1 loops=256 r1"),
+    (r"\bone-shot\b", "loops=1"),
+    (r"\binterleaved B\b", "interleaved-b"),
+    (r"\beight rows\b", "rows=8"),
+    (r"\bfour rows\b", "rows=4"),
+    (r"\bpatched\b(?!.*(?: sy| MAD|repeat|remap|merge|strip))", f"strip-sync {_REPEATED}"),
+    (r"\bone sy\b|\b(?:sync|sy) strip\b|\bsy stripped\b", "strip-sync"),
+    (r"\b(?:two|three|four|five) sy\b|\bscalar MADs", ""),
+    (r"\(?\brpt3\b\)?(?: MADs)?|\brepeated MADs|\bMADs? (?:repeated|repeat packing|repeat)\b", _REPEATED),
+    (r"\bpairs? (?:merged|merge)\b", "merge-pairs"),
+    (r"\baccumulators? (?:remapped|remap)\b", "remap-accumulators"),
+    (r"\b(?:compiled|patched)\b(?= *(?:[(:,]|$))", ""),
+    (r"\bhand loop\b", "hand"),
+    (r"\bwith the compiled epilogue\b", ""),
+    (r"\blocal[- ]memory(?: staging)?\b(?: of (?:A and B|both))?", ""),
+    (r"\bbuffer loads\b(?: of B)?|\bB from a buffer\b", ""),
+)
+"""What a configuration says in words, in the order in which it is read: a pattern and the options that it
+means; none where that is what the kernel does anyway."""
 
 
 def words(config: str) -> Iterator[tuple[str, str]]:
-    """(option, value as text) of each word; a name alone is a flag that is set."""
-    for phrase, option in PHRASES.items():
-        config = config.replace(phrase, option)
-    for pattern, meaning in FORMS.items():
-        config = re.sub(pattern, meaning if isinstance(meaning, str) else _chosen(meaning), config)
+    """(option, value as text) of each word; a name alone is a flag that is set. Punctuation is between."""
+    for pattern, option in PHRASES:
+        config = re.sub(pattern, option, config)
     for item in config.split():
-        name, separator, value = item.partition("=")
-        yield name, value if separator else "true"
-
-
-def _chosen(meanings: tuple[tuple[str, str], ...]) -> Callable[[re.Match[str]], str]:
-    """What the groups of a match mean together."""
-    return lambda found: " ".join(
-        pair[group is not None] for group, pair in zip(found.groups(), meanings, strict=True)
-    )
+        name, separator, value = item.strip(",;:()").partition("=")
+        if name and name != "and":
+            yield name, value if separator else "true"
 
 
 def options(config: str) -> dict[str, Any]:
@@ -57,6 +53,19 @@ def _value(text: str) -> bool | int | str:
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.lstrip("-").isdigit() else text
+
+
+def given_names(given: Mapping[str, Any]) -> set[str]:
+    """The options of a row that are not said to be off, by their names in Python."""
+    return {word.replace("-", "_") for word, value in given.items() if str(value).lower() not in _OFF}
+
+
+_OFF = ("false", "0", "no")
+
+
+def without(given: Mapping[str, str], *names: str) -> dict[str, str]:
+    """``given`` without words that say what a kernel does anyway."""
+    return {word: value for word, value in given.items() if word.replace("-", "_") not in names}
 
 
 def renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

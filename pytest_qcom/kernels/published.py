@@ -13,20 +13,39 @@ from pytest_qcom.kernels.registry import KERNELS
 
 COLUMNS = ("m", "n", "k", "threads", "thread128")
 """Columns of such a table that are options, where a kernel has them."""
-_PREFIX = "split-"
+_PREFIX, _SUFFIX = "split_", "_override"
+_RUNS = frozenset({"iters", "runs", "seed", "disasm"})
+"""What scripts are told beside options: how often, with what, and what else to print."""
 
 
 def kernels(family: str) -> tuple[Kernel, ...]:
     """The declared kernels that rows of ``family`` may be about: those as published where there are such.
 
+    A name whose words stand in another order or that leaves some out is that of the kernel with the fewest
+    words more, if it is one family's.
+
     Raises:
         KernelError: no kernel has that family.
     """
     found = [kernel for kernel in KERNELS.values() if family in (kernel.family, kernel.name)]
+    found = found or _alike(family)
     if not found:
         known = sorted({kernel.family or kernel.name for kernel in KERNELS.values()})
         raise KernelError(f"no declared kernel is of family {family!r}; {closest(family, known)}")
     return tuple(kernel for kernel in found if kernel.family == family) or tuple(found)
+
+
+def _alike(family: str) -> list[Kernel]:
+    wanted = set(family.split("_"))
+    more = {
+        name: len(set(name.split("_")) - wanted)
+        for name in {kernel.family or kernel.name for kernel in KERNELS.values()}
+        if wanted <= set(name.split("_"))
+    }
+    nearest = [name for name, count in more.items() if count == min(more.values())]
+    if len(nearest) != 1:
+        return []
+    return [kernel for kernel in KERNELS.values() if nearest[0] in (kernel.family, kernel.name)]
 
 
 def options_from_notes(
@@ -35,27 +54,41 @@ def options_from_notes(
     """The kernel of ``family`` and the options that ``config`` names, with the notes' defaults.
 
     Words are options by the names of the notes: a name alone is a flag that is set, ``name=value`` gives its
-    value. Options of split-A may leave out that ``split-`` with which they begin. ``columns`` are those of
-    the table: those that are options count, empty ones do not. Whether the options go together shows when the
-    kernel is built.
+    value. Options of split-A may leave out that ``split-`` with which they begin, numbers of registers that
+    ``-override`` with which they end. A word may say which of a family's kernels is meant, as ``rotate``
+    does. ``columns`` are those of the table: those that are options count, empty ones do not. Whether the
+    options go together shows when the kernel is built.
 
     Raises:
         KernelError: an unknown family or word, or a value that an option cannot have.
     """
+    given = {word: value for word, value in words(config) if word not in _RUNS}
+    candidates = [*((kernel, given) for kernel in kernels(family)), *_named(family, given)]
     problems = []
-    for kernel in sorted(kernels(family), key=lambda kernel: _likely(kernel, config), reverse=True):
+    for kernel, rest in sorted(candidates, key=lambda one: _likely(one[0], one[1], len(given)), reverse=True):
         try:
-            return kernel, configured(kernel, config, columns or {})
+            return kernel, _configured(kernel, rest, columns or {})
         except KernelError as error:
             problems.append(error)
     raise KernelError(f"{family}, {config!r}: {problems[0]}")
 
 
-def _likely(kernel: Kernel, config: str) -> tuple[int, int]:
-    """How likely a row is about a kernel: the words that are its options, and how many options it has."""
+def _named(family: str, given: Mapping[str, str]) -> list[tuple[Kernel, dict[str, str]]]:
+    """Kernels whose name is the family's with one of the words, and the other words."""
+    found = []
+    for word in given:
+        name = f"{family}_{word.replace('-', '_')}"
+        kernel = KERNELS.get(f"{name}_published") or KERNELS.get(name)
+        if kernel is not None:
+            found.append((kernel, {other: value for other, value in given.items() if other != word}))
+    return found
+
+
+def _likely(kernel: Kernel, given: Mapping[str, str], most: int) -> tuple[int, int]:
+    """How likely a row is about a kernel: the words that it knows, and how many options it has."""
     known = {option.name for option in dataclasses.fields(kernel.options)}
-    given = _prefixed(known, dict(words(config)))
-    return sum(word.replace("-", "_") in known for word in given), len(known)
+    unknown = sum(word.replace("-", "_") not in known for word in _prefixed(known, given))
+    return most - unknown, len(known)
 
 
 def configured(kernel: Kernel, config: str, columns: Mapping[str, str]) -> Any:
@@ -64,15 +97,20 @@ def configured(kernel: Kernel, config: str, columns: Mapping[str, str]) -> Any:
     Raises:
         KernelError: an unknown word, or a value that an option cannot have.
     """
+    return _configured(kernel, dict(words(config)), columns)
+
+
+def _configured(kernel: Kernel, given: Mapping[str, str], columns: Mapping[str, str]) -> Any:
     known = {option.name for option in dataclasses.fields(kernel.options)}
-    given = {name: columns[name] for name in COLUMNS if columns.get(name) and name in known}
-    return kernel.configure({**given, **_prefixed(known, dict(words(config)))})
+    from_columns = {name: columns[name] for name in COLUMNS if columns.get(name) and name in known}
+    return kernel.configure(kernel.implied({**from_columns, **_prefixed(known, given)}))
 
 
 def _prefixed(known: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
-    """``given`` with the names that options have: ``high-a`` is ``split-high-a`` where only that is known."""
+    """``given`` with the names that options have: ``high-a`` is ``split_high_a`` where only that is known."""
     found = {}
     for word, value in given.items():
-        name, longer = word.replace("-", "_"), f"{_PREFIX}{word}".replace("-", "_")
-        found[longer if name not in known and longer in known else word] = value
+        name = word.replace("-", "_")
+        longer = [other for other in (_PREFIX + name, name + _SUFFIX) if other in known]
+        found[longer[0] if name not in known and longer else word] = value
     return found

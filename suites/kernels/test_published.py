@@ -55,6 +55,80 @@ def test_prose_is_an_option() -> None:
     }
 
 
+REPEATED = "strip-sync pack-repeats merge-pairs"
+
+
+@pytest.mark.parametrize(
+    ("family", "prose", "config"),
+    [
+        ("gemm_4x4_fp16", "patched", REPEATED),
+        ("gemm_4x4_fp16", "compiled (one sy, scalar MADs)", "strip-sync"),
+        ("gemm_4x4_fp16", "patched: one sy, (rpt3) MADs", REPEATED),
+        ("gemm_4x4_fp16", "patched (sy stripped, MADs repeated)", REPEATED),
+        ("gemm_4x4_fp16", "accumulator remap and MAD repeat", "remap-accumulators pack-repeats merge-pairs"),
+        ("gemm_4x4_fp16", "hand loop: hregs=32 with the compiled epilogue", "hand hregs-override=32"),
+        ("gemm_4x4_fp16", "eight rows, one sy", "rows=8 strip-sync"),
+        ("gemm_4x4_fp16", "interleaved B, four sy", "interleaved-b"),
+        ("alu_peak", "groups pattern, rpt=1, one-shot", "groups-pattern rpt=1 loops=1"),
+        ("alu_peak", "gemm pattern, rows=8", "gemm-pattern rows=8"),
+        ("local_gemm", "local memory of A and B", ""),
+        ("globalb_gemm", "B from a buffer", ""),
+        ("gemm_8x8_fp16", "split-a stream-b1 with sync", "split-a stream-b1 stream-b1-sync"),
+        ("gemm_4xn_fp16", "ncols=4 direct stream-b with sync", "ncols=4 direct stream-b"),
+        ("matmul_patch_fp32", "patch=rpt3_l25_unroll16 nosnop", "patch=rpt3_l25_unroll16_nosnop"),
+    ],
+)
+def test_prose_is_what_it_says(family: str, prose: str, config: str) -> None:
+    assert options_from_notes(family, prose) == options_from_notes(family, config)
+
+
+@pytest.mark.parametrize(
+    ("family", "short", "config"),
+    [
+        ("gemm_8x8_fp16", "split-k-unroll=4 grouped-b", "split-a split-k-unroll=4 grouped-b"),
+        ("gemm_8x8_fp16", "donor8-store no-store=false", "serial donor8-store"),
+        ("gemm_8x8_fp16", "stagger-b stagger-rows=1", "persistent stagger-b stagger-rows=1"),
+        ("gemm_8x8_fp16", "overlap-b1", "experimental-twopass overlap-b1"),
+        ("gemm_8x8_fp16", "pipeline coord-delay=3", "pipeline a-coord-delay=3 b-coord-delay=3"),
+        ("gemm_8x8_fp16", "split-a fregs=8 hregs=27 iters=20", "split-a fregs-override=8 hregs-override=27"),
+        ("gemm_4xn_fp16", "ncols=4 compact-acc hand-store", "ncols=4 direct compact-acc"),
+        ("gemm_4xn_fp16", "stable-bx", "ncols=4 direct stable-bx"),
+        ("gemm_4xn_fp16", "ncols=2 direct native-store", "ncols=2 direct donor2-store"),
+        ("gemm_4x8_fp32", "stream-b", "low-4x8-fp32 stream-b"),
+        ("gemm_4x8_fp32", "preload-b batch-coords", "low-4x8-fp32 preload-b batch-coords"),
+        ("gemm_4x4_fp32", "quad-b coord-delay=-1", "compact-preload quad-map quad-b coord-delay=-1"),
+        ("gemm_8x8_fp32", "direct-f32-loads donor-store", "direct-f32-loads"),
+    ],
+)
+def test_what_a_row_leaves_out(family: str, short: str, config: str) -> None:
+    kernel, options = options_from_notes(family, short)
+    assert (kernel, options) == options_from_notes(family, config)
+    kernel.build(options)
+
+
+def test_options_given_one_by_one_are_taken_as_they_are() -> None:
+    """Only rows leave something out: on the command line a case may have said it already."""
+    kernel = KERNELS["gemm_8x8_fp16_published"]
+    assert not kernel.configure({"split-k-unroll": "4"}).split_a
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "name"),
+    [
+        ("gemm_4x8_fp32", "rotate k-unroll=6", "gemm_4x8_fp32_rotate_published"),
+        ("gemm_4x8_fp32", "waksman no-q", "gemm_4x8_fp32_waksman"),
+        ("gemm_4x8_fp32", "preload-b", "gemm_4x8_fp32_published"),
+        ("gemm_8x8_fp16", "planar prefetch=a", "gemm_8x8_fp16_planar"),
+        ("dp4", "coord-delay=3", "gemm_dp4_published"),
+        ("image_local_gemm", "bk4=4", "gemm_image_local_fp16"),
+        ("waksman", "", "gemm_4x8_fp32_waksman"),
+    ],
+)
+def test_words_that_name_a_kernel(family: str, config: str, name: str) -> None:
+    kernel, _ = options_from_notes(family, config)
+    assert kernel is KERNELS[name]
+
+
 def test_prose_may_mean_the_default() -> None:
     kernel, options = options_from_notes("gemm_4x4_fp16", "compiled (five sy, scalar MADs)")
     assert options == kernel.options()
@@ -74,6 +148,7 @@ def test_other_families_are_found() -> None:
     ("family", "config", "message"),
     [
         ("gemm_9x9", "", "no declared kernel is of family 'gemm_9x9'; did you mean gemm_"),
+        ("gemm", "", "no declared kernel is of family 'gemm'; did you mean"),
         ("gemm_8x8_fp16", "split-a split-b", "has no option 'split-b'; did you mean split-a"),
         ("gemm_8x8_fp16", "split-a split-k-unroll=many", "option split-k-unroll is 'many'; give a whole"),
         ("gemm_8x8_fp16", "split-a swapped", "has no option 'swapped'"),

@@ -157,8 +157,8 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
         (["disasm", "alu_peak", "--binary", "/none"], "qcom: file /none and a kernel"),
         (["lint", "--case", "gemm", "--text", "/none"], "qcom: file /none and a kernel"),
         (["asm", "alu_peak", "--output", "/none/image"], "qcom: file /none/image: cannot be written"),
-        (["import", "/none.csv", "--device", "tc3"], "qcom: measurements /none.csv: not readable ("),
-        (["import", "/dev/null", "--device", "tc3"], "qcom: measurements /dev/null: no column id, family, "),
+        (["import", "/none.csv", "--device", "tc3"], "qcom: table /none.csv: not readable ("),
+        (["import", "/dev/null", "--device", "tc3"], "qcom: table /dev/null: no column id, family, "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -54,6 +54,24 @@ def test_rows_are_counted_and_listed(table: Path, capsys: pytest.CaptureFixture[
     assert reasons["d"] == "no figure was published"
 
 
+@pytest.mark.parametrize(
+    ("unit", "measured"),
+    [("TFLOPS", 0.69), ("MFLOPS", 690e3), ("us", 3112), ("ms", 3.112), ("s", 3.112e-3), ("cycles", 2.21e6)],
+)
+def test_figures_in_other_units(unit: str, measured: float) -> None:
+    """2048 groups of 256 fibers do 8 passes of 16 MADs of 16: 2.15 GFLOP."""
+    row = dict(zip(HEADER.split(","), ROWS[0].split(","), strict=True))
+    figure = str(measured)
+    (found,) = timings.verify([{**row, "unit": unit, "low": figure, "high": figure}])["rows"]
+    assert found["unit"] == unit and abs(found["error"]) < 0.1
+
+
+def test_a_rate_of_something_else_is_no_prediction() -> None:
+    row = dict(zip(HEADER.split(","), ROWS[0].split(","), strict=True))
+    (found,) = timings.verify([{**row, "unit": "GB/s"}])["rows"]
+    assert found["reason"] == "mad_peak: a figure in GB/s; what it does is counted in GFLOPS"
+
+
 def test_text_names_families_and_rows(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify-timing", str(table)]) == 0
     text = capsys.readouterr().out

@@ -271,6 +271,7 @@ def _kernel(
         claim=claim,
         family="gemm_4xn_fp16" if claim == "as-published" else "",
         reads=read,
+        implied=four_rows_checks.implied,
         source=_NOTES,
     )
 

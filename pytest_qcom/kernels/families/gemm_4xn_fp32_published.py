@@ -26,7 +26,7 @@ from pytest_qcom.kernels.full_published import (
 )
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.notes import renamed
+from pytest_qcom.kernels.notes import given_names, renamed
 from pytest_qcom.kernels.quads import SHUFFLES, QuadB
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Action, Load, Multiply, Step
@@ -97,6 +97,7 @@ class Form:
 
 _NARROW = ("compact_fp32", "compact_fp32_hybrid", "compact_preload")
 _WIDE = ("low_4x8_fp32", "pipeline")
+_OF_COLUMNS = {1: _NARROW, 2: _WIDE}
 _NEEDS = {
     "first_coord_wait_only": ("compact_preload",),
     "quad_map": ("compact_preload",),
@@ -135,7 +136,7 @@ def _check(name: str, ncols: int, options: Published4xN, chosen: list[str]) -> N
 
     if len(chosen) > 1:
         raise KernelError(f"{name}: {words(chosen, ' with ')}; give one of them")
-    right = {1: _NARROW, 2: _WIDE}.get(ncols, ())
+    right = _OF_COLUMNS.get(ncols, ())
     if chosen and chosen[0] not in right:
         raise KernelError(f"{name}: {words(chosen, '')} is not of {ncols} columns; leave it out")
     for option, needed in _NEEDS.items():
@@ -356,8 +357,23 @@ def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**_DIRECT, **found} if preloads else found
 
 
+def _implied(ncols: int, given: Mapping[str, str]) -> Mapping[str, str]:
+    """A row that names no form has the one that its options are about, and what lies between."""
+    found, names = dict(given), given_names(_words(given))
+    possible = {*_OF_COLUMNS.get(ncols, ()), *_NEEDS}
+    waiting = [] if names & {*_NARROW, *_WIDE} else sorted(names & _NEEDS.keys())
+    while waiting:
+        needed = [option for option in _NEEDS.get(waiting.pop(), ()) if option in possible]
+        if needed and names.isdisjoint(needed):
+            names.add(needed[0])
+            waiting.append(needed[0])
+            found[needed[0]] = "true"
+    return found
+
+
 def _declared(name: str, ncols: int, options: type[Published4xN], rows: Cases) -> Any:
-    return declare(name, options, functools.partial(build, name, ncols), rows, reads=_words)
+    implied = functools.partial(_implied, ncols)
+    return declare(name, options, functools.partial(build, name, ncols), rows, reads=_words, implied=implied)
 
 
 KERNELS = (

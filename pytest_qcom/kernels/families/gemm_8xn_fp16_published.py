@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import eight_forms, matmul, noted_outputs, notes
 from pytest_qcom.kernels.choices import about, made, word
-from pytest_qcom.kernels.eight_checks import PROBES, check
+from pytest_qcom.kernels.eight_checks import PROBES, check, implied
 from pytest_qcom.kernels.eight_ends import epilogue
 from pytest_qcom.kernels.eight_forms import Form
 from pytest_qcom.kernels.eight_persistent import persistent
@@ -194,6 +194,7 @@ def _kernel(
         claim="correct" if waited else "as-published",
         family="" if waited else f"gemm_{tile}_fp16",
         reads=read,
+        implied=implied,
         source=_NOTES,
     )
 
