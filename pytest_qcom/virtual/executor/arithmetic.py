@@ -80,14 +80,12 @@ class Arithmetic(Emission):
         return operand.kind is Kind.REL_CONST and operand.half and self.demoted
 
     def _move_relative(self, index: int, way: str, operand: Operand, element: int, offset: int) -> None:
-        half = operand.half
-        if half and self.layout.merged:
-            self._unsupported(index)
-            return
-        file = self.layout.half_row(0) if half else self.layout.full_row(0)
+        half, merged = operand.half, self.layout.merged
+        file = self.layout.half_row(0) if half and not merged else self.layout.full_row(0)
         arguments = [("ptr", self._at(at)) for at in (offset, file, Header.ADDRESS)]
         numbers = [("i32", str(n)) for n in (operand.value + element, FIRST_SHARED, index)]
-        self._checked(f"{way}_{16 if half else 32}", *arguments, *numbers)
+        kind = "32" if not half else "merged" if merged else "16"
+        self._checked(f"{way}_{kind}", *arguments, *numbers)
 
     def _active_mask(self, index: int, instr: Instr) -> None:
         """The active fibers as bits, 32 a register; words beyond the wave are zero."""

@@ -18,9 +18,10 @@ def emit(module: Any, wave: int) -> None:
     """Adds the lane functions for waves of ``wave`` fibers to ``module``."""
     for bits in (16, 32):
         _shuffle(module, wave, bits)
-        _relative(module, wave, bits, store=False)
-        _relative(module, wave, bits, store=True)
         _constant(module, wave, bits)
+    for name in ("16", "32", "merged"):
+        _relative(module, wave, name, store=False)
+        _relative(module, wave, name, store=True)
     _preset(module, wave)
 
 
@@ -64,14 +65,17 @@ def _shuffle(module: Any, wave: int, bits: int) -> None:
     f.finish()
 
 
-def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
+def _relative(module: Any, wave: int, kind: str, store: bool) -> None:
     """get_16, get_32, put_16, put_32(w, row, file, address row, offset, registers, pc): relative registers.
 
-    Lane by lane, the register at a0.x plus ``offset`` is read into ``row`` or written from it.
+    Lane by lane, the register at a0.x plus ``offset`` is read into ``row`` or written from it. get_merged and
+    put_merged: half registers that are parts of full ones.
     """
-    f = Function(module, f"{'put' if store else 'get'}_{bits}", I32, [PTR, PTR, PTR, PTR, I32, I32, I32])
+    f = Function(module, f"{'put' if store else 'get'}_{kind}", I32, [PTR, PTR, PTR, PTR, I32, I32, I32])
     w, row, file, addresses, offset, registers, pc = f.args
     b = f.b
+    merged = kind == "merged"
+    bits = 16 if merged else int(kind)
     step, element = bits // 8, ir.IntType(bits)
 
     def move(lane: Any) -> None:
@@ -81,7 +85,12 @@ def _relative(module: Any, wave: int, bits: int, store: bool) -> None:
             arguments = [w, i32(Fault.RELATIVE), pc, b.trunc(lane, I32), b.sext(number, I64), i32(0)]
             f.call("record", VOID, arguments)
             b.ret(i32(Status.FAULT))
-        at = b.add(b.mul(b.zext(number, I64), i64(wave * step)), b.mul(lane, i64(step)))
+        index = b.zext(number, I64)
+        if merged:
+            part = b.mul(b.and_(index, i64(1)), i64(step))
+            at = b.add(b.mul(b.lshr(index, i64(1)), i64(4 * wave)), b.add(b.mul(lane, i64(4)), part))
+        else:
+            at = b.add(b.mul(index, i64(wave * step)), b.mul(lane, i64(step)))
         here = b.mul(lane, i64(step))
         if store:
             f.store(f.load(element, row, here, step), file, at, step)

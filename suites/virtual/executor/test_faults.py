@@ -243,11 +243,3 @@ def test_the_lowest_workgroup_that_fails_is_reported(executor: Executor) -> None
         with pytest.raises(GpuFault, match=r"wave 0 of workgroup \(700, 0, 0\), lane 0"):
             executor.run(dispatch, memory)
     assert np.array_equal(target, np.arange(64 * 700))
-
-
-def test_what_is_not_executed_more_than_once(executor: Executor) -> None:
-    """Each repeat ends the wave; the code stays sound, which LLVM is asked for before it compiles it."""
-    a = Assembler()
-    a.parse("(rpt2)sel.b16 hr0.x, (r)hr<a0.x + 3>, hr1.x, hr2.x\nend")
-    with pytest.raises(GpuFault, match="this form of the instruction is not modelled"):
-        executor.run(launch(a.program(), merged=True), Memory())

@@ -303,6 +303,35 @@ def test_relative_registers_and_constants(executor: Executor) -> None:
 
 
 @pytest.mark.parametrize("merged", [False, True], ids=["split", "merged"])
+def test_relative_half_registers(executor: Executor, merged: bool) -> None:
+    """Read and written, a repeat further each time; in merged mode they are parts of full ones."""
+    rng = np.random.default_rng(14)
+    values = rng.integers(0, 1 << 16, 8)
+    target = aligned((64, 4), "uint32")
+    memory = Memory()
+    a = Assembler()
+    a.parse("and.b r1.x, r0.x, 3\n(rpt2)nop\ncov.u32s16 hr40.x, r1.x\n(rpt2)nop\nmova a0.x, hr40.x")
+    for place, value in enumerate(values):
+        a.emit("mov.u16u16", name(48 + place, half=True), int(value))
+    a.parse("mov.u16u16 hr16.x, 0\n(rpt5)nop")
+    a.parse("(rpt2)sel.b16 hr14.x, (r)hr<a0.x + 49>, hr12.x, hr16.x\n(rpt5)nop")  # r7.x in merged mode
+    a.parse("(rpt2)mov.u16u16 hr<a0.x + 52>, (r)hr14.x\n(rpt5)nop")
+    lane_address(a, 40, "r0.x", "c0.x", 4)
+    for place in range(4):
+        a.parse(f"cov.u16u32 {name(80 + place)}, {name(52 + place, half=True)}")
+    a.emit("stg.u32", "g[r10.x]", "r20.x", 4)
+    a.emit("end")
+    executor.run(launch(a.program(), constants(memory.add(target)), merged=merged), memory)
+    for lane, found in enumerate(target):
+        file = values.copy()
+        first = lane & 3
+        read = file[first + 1 : first + 4]
+        file = np.concatenate([file, np.zeros(4, file.dtype)])
+        file[first + 4 : first + 7] = read
+        assert found.tolist() == file[4:8].tolist(), lane
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["split", "merged"])
 def test_register_files_alias_in_merged_mode_only(executor: Executor, merged: bool) -> None:
     """hr2.x and hr2.y are the halves of r1.x, or registers of their own."""
     target, source = aligned((64, 2), "uint32"), _random((64, 2), "uint16", 9)
