@@ -15,11 +15,12 @@ PHRASES = (
     (r"sources hr0\.x and hr4\.x repeated", "groups=32 unroll=1 loops=256"),
     (r"\br1 \(source1 relative\)", "groups=16 unroll=1 loops=256 r1"),
     (r"\bone-shot\b", "loops=1"),
+    (r"\brpt([01])\b", r"rpt=\1"),
     (r"\binterleaved B\b", "interleaved-b"),
     (r"\beight rows\b", "rows=8"),
     (r"\bfour rows\b", "rows=4"),
     (r"\bpatched\b(?!.*(?: sy| MAD|repeat|remap|merge|strip))", f"strip-sync {_REPEATED}"),
-    (r"\bone sy\b|\b(?:sync|sy) strip\b|\bsy stripped\b", "strip-sync"),
+    (r"\bone sy\b|\b(?:sync|sy) strip\b|\bsy stripped\b|\bstrip sy\b", "strip-sync"),
     (r"\b(?:two|three|four|five) sy\b|\bscalar MADs", ""),
     (r"\(?\brpt3\b\)?(?: MADs)?|\brepeated MADs|\bMADs? (?:repeated|repeat packing|repeat)\b", _REPEATED),
     (r"\bpairs? (?:merged|merge)\b", "merge-pairs"),
@@ -27,7 +28,8 @@ PHRASES = (
     (r"\b(?:compiled|patched)\b(?= *(?:[(:,]|$))", ""),
     (r"\bhand loop\b", "hand"),
     (r"\bwith the compiled epilogue\b", ""),
-    (r"\blocal[- ]memory(?: staging)?\b(?: of (?:A and B|both))?", ""),
+    (r"\blocal[- ]memory(?: staging)?\b(?:,? (?:of )?(?:A and B|both operands|both))?", ""),
+    (r"\bimage[- ]to[- ]local(?: staging)?\b", ""),
     (r"\bbuffer loads\b(?: of B)?|\bB from a buffer\b", ""),
 )
 """What a configuration says in words, in the order in which it is read: a pattern and the options that it
