@@ -3,7 +3,7 @@
     python -m suites.analysis.fit_cycles measurements.csv [--cross-validate]
 
 Rows whose kernel can be built are used. The shipped constants are the last ones that it prints: those that
-fit best, made into whole numbers. With ``--cross-validate`` the fit is judged on rows that it did not
+fit best, made into numbers of few digits. With ``--cross-validate`` the fit is judged on rows that it did not
 know: random halves, and whole families.
 """
 
