@@ -26,6 +26,7 @@ from pytest_qcom.isa.instruction import (
     Upload,
 )
 from pytest_qcom.isa.operands import gpr
+from pytest_qcom.isa.refusals import REFUSALS
 from pytest_qcom.isa.registers import Ty
 from pytest_qcom.isa.table import OPS
 
@@ -238,6 +239,10 @@ def _lines() -> Iterator[str]:
             wait = f"{op.latency.value}, {op.sync.value}"
             cells = (f"`{op.name}`", formula(op), wait, op.confidence, op.source)
             yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield from ("", "## Forms that are not executed", "")
+    yield "Instructions of the tables above that are, but not in these forms:"
+    yield ""
+    yield from (f"- {refusal.form}: {refusal.reason}." for refusal in REFUSALS)
 
 
 if __name__ == "__main__":

@@ -113,14 +113,19 @@ def _indexed() -> Op:
     fixed = (Fixed(37, 39, 3), Fixed(45, 47, care=False), Fixed(52, 54, care=False))
     base = _form("brac", 1, 0, (Field("index", 32, 36),), fixed, "sy ss eq jp", "{target}")
     form = replace(base, mnemonic="brac.{index}", tokens={**_TOKENS, "index": number("index")})
-    effect = Unsupported("branches on a constant flag that compute launches do not set")
+    effect = Unsupported(
+        "branches on a constant flag that compute launches do not set; Mesa's compiler builds none"
+    )
     return Op("brac", 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)
+
+
+_DISCARD = Unsupported("ends fibers of fragment shaders; Mesa's compiler makes it of their discard only")
 
 
 def _kill() -> Op:
     fixed = (Fixed(32, 36), Fixed(37, 39), Fixed(45, 47))
     form = _form("kill", 5, 0, _FIRST, fixed, "sy ss eq jp", "{p1}")
-    return Op("kill", 0, Latency.NONE, effect=_GRAPHICS, source="Mesa ir3-cat0.xml", layout=form)
+    return Op("kill", 0, Latency.NONE, effect=_DISCARD, source="Mesa ir3-cat0.xml", layout=form)
 
 
 def _getlast() -> Op:
@@ -133,11 +138,16 @@ def _getlast() -> Op:
     )
 
     form = replace(base, mnemonic="getlast.w{width}", tokens={**_TOKENS, "width": width})
-    effect = Unsupported("scans over clusters: the A630 has none of them, Mesa emits none for it")
+    effect = Unsupported(
+        "scans over clusters, which Mesa emits where has_getfiberid is set: not for the A630"
+    )
     return Op("getlast", 0, Latency.NONE, effect=effect, source="Mesa ir3-cat0.xml", layout=form)
 
 
-_GRAPHICS = Unsupported("an instruction of graphics shaders")
+_GRAPHICS = Unsupported("an instruction of geometry shaders; Mesa's compiler builds none for compute")
+_STAGES = Unsupported(
+    "hands over between the stages of graphics pipelines (ir3_compiler_nir.c, emit_instructions)"
+)
 _CALLS = Unsupported("Mesa emits no calls on a6xx and the call stack is not documented")
 
 # A preamble, from shps to shpe, computes what is the same for all fibers and leaves it in the constant file.
@@ -150,9 +160,9 @@ OPS: tuple[Op, ...] = (
     _simple("ret", 4, 0, _CALLS),
     _simple("emit", 7, 0, _GRAPHICS),
     _simple("cut", 8, 0, _GRAPHICS),
-    _simple("chmask", 9, 0, _GRAPHICS),
-    _simple("chsh", 10, 0, _GRAPHICS),
-    _simple("flow_rev", 11, 0, Unsupported("its meaning is not documented")),
+    _simple("chmask", 9, 0, _STAGES),
+    _simple("chsh", 10, 0, _STAGES),
+    _simple("flow_rev", 11, 0, Unsupported("its meaning is not documented; Mesa's compiler builds none")),
     _simple("shpe", 8, 1, Flow.NEXT),
     _simple("predt", 13, 1, Flow.PREDT),
     _simple("predf", 14, 1, Flow.PREDF),
@@ -160,7 +170,7 @@ OPS: tuple[Op, ...] = (
     _kill(),
     _offset("jump", 2, 0, Flow.JUMP),
     _offset("call", 3, 0, _CALLS),
-    _offset("bkt", 0, 1, Unsupported("its meaning is not documented")),
+    _offset("bkt", 0, 1, Unsupported("its meaning is not documented; Mesa's compiler builds none")),
     _offset("getone", 5, 1, Flow.ELECT),
     _offset("shps", 7, 1, Flow.NEXT),
     _getlast(),

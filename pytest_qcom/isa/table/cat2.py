@@ -279,7 +279,7 @@ def _getbit(b: Builder[Any], v: Sequence[Any], i: Instr) -> Any:
     return b.and_(b.lshr(v[0], v[1]), b.const(operand_type("u", i.srcs[0].half), 1))
 
 
-_VECTOR = "cmpv is no scalar compare and its result is not documented"
+_VECTOR = "cmpv is no scalar compare and its result is not documented; Mesa's compiler builds none"
 
 OPS: tuple[Op, ...] = (
     _op("add.f", 0, "ff", "f", lambda b, v, i: b.fadd(v[0], v[1])),
@@ -321,10 +321,10 @@ OPS: tuple[Op, ...] = (
     _op("shl.b", 54, "bb", "b", lambda b, v, i: b.shl(v[0], v[1])),
     _op("shr.b", 55, "bb", "b", lambda b, v, i: b.lshr(v[0], v[1])),
     _op("ashr.b", 56, "bb", "s", lambda b, v, i: b.ashr(v[0], v[1])),
-    _unsupported("mgen.b", 58, 2, "its mask is not documented"),
+    _unsupported("mgen.b", 58, 2, "its mask is not documented; Mesa's compiler builds none"),
     _op("getbit.b", 59, "bb", "b", _getbit, "inferred"),
-    _unsupported("setrm", 60, 1, "the rounding mode it sets is not documented"),
+    _unsupported("setrm", 60, 1, "the rounding mode it sets is not documented; Mesa's compiler builds none"),
     _op("cbits.b", 61, "b", "b", lambda b, v, i: b.popcount(v[0])),
-    _unsupported("shb", 62, 2, "its meaning is not documented"),
-    _unsupported("msad", 63, 2, "its meaning is not documented"),
+    _unsupported("shb", 62, 2, "its meaning is not documented; Mesa's compiler builds none"),
+    _unsupported("msad", 63, 2, "its meaning is not documented; Mesa's compiler builds none"),
 )

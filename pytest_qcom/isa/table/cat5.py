@@ -348,10 +348,10 @@ _DERIVATIVES = Unsupported(
     "derivatives between neighbouring fibers, which Mesa lets compute have from A7xx on (tu_device.cc, "
     "computeDerivativeGroupLinear); without them nir_lower_tex makes the level of detail 0"
 )
-_CONVOLUTION = Unsupported("convolutions: Mesa's compiler emits none")
+_CONVOLUTION = Unsupported("convolutions; Mesa's compiler builds none")
 _POSITIONS = Unsupported("positions of samples: Mesa emits them for fragment shaders only (load_sample_pos)")
 _ANOTHER_STAGE = Unsupported("Mesa makes it of samgq, in other stages than compute (ir3_legalize.c)")
-_UNUSED_QUERY = Unsupported("a query that Mesa's compiler does not emit")
+_UNUSED_QUERY = Unsupported("a query whose results are not documented; Mesa's compiler builds none")
 
 
 def _op(name: str, form: Form, effect: Effect) -> Op:
@@ -391,7 +391,9 @@ def _broadcast() -> Op:
     shape = _Shape(samp=False, tex=False)
     fixed = (Fixed(18, 18), *_NO_TEXTURE, Fixed(53, 58, 62))
     form = _form("brcst.active", "brcst.active.w{width}", shape, (Field("cluster", 19, 20),), fixed, {})
-    effect = Unsupported("scans over clusters: the A630 has none of them, Mesa emits none for it")
+    effect = Unsupported(
+        "scans over clusters, which Mesa emits where has_getfiberid is set: not for the A630"
+    )
     return _op("brcst.active", form, effect)
 
 
@@ -407,7 +409,7 @@ def _tcinv() -> Op:
         return {"jp": int(instr.jp), "sy": int(instr.sy)}
 
     form = Form(layout, lift, lower, ("sy", "jp"), "tcinv", (), {})
-    effect = Unsupported("texture cache control: not documented")
+    effect = Unsupported("texture cache control; Mesa's compiler builds none")
     return Op("tcinv", 5, Latency.NONE, effect=effect, source="Mesa ir3-cat5.xml", layout=form)
 
 

@@ -530,7 +530,7 @@ _NEW_TOKENS = {
 }
 _IMAGE_MNEMONIC = ".{typed}.{dims}d.{type}.{count}.{mode}{base}"
 _OLD_QUERY = Unsupported("an encoding of earlier chips; on a6xx Mesa emits resinfo.b")
-_BASE = Unsupported("addresses of images: Mesa emits none for compute")
+_BASE = Unsupported("addresses of images; Mesa's compiler builds none")
 
 
 def _constants(name: str, fields: tuple[Field, ...], fixed: tuple[Fixed, ...]) -> Layout:
@@ -714,8 +714,12 @@ def _shfl() -> Op:
     return _op("shfl", Layout(fields, fixed), roles, text, tokens, effect, _LOCAL)
 
 
-_STAGES = Unsupported("passes data between the stages of graphics pipelines")
-_WAVE = Unsupported("which processor or wave runs a fiber is not defined for compute")
+_STAGES = Unsupported(
+    "passes data between the stages of graphics pipelines; for compute Mesa emits ldl and stl"
+)
+_WAVE = Unsupported(
+    "which processor or wave runs a fiber is not defined for compute; Mesa's compiler builds none"
+)
 
 OPS: tuple[Op, ...] = (
     _ldg(),

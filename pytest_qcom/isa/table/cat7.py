@@ -52,7 +52,9 @@ def _barrier(name: str, opcode: int, effect: Effect) -> Op:
 
 def _cache(name: str, opcode: int) -> Op:
     fixed = (Fixed(55, 58, opcode), Fixed(45, 50, care=False), Fixed(52, 52), Fixed(53, 54, care=False))
-    effect = Unsupported("data cache control by the shader: its scope is not documented")
+    effect = Unsupported(
+        "data cache control by the shader: its scope is not documented; Mesa's compiler builds none"
+    )
     return _op(name, (Field("all", 51, 51),), fixed, name + "{all}", effect)
 
 
@@ -64,14 +66,14 @@ OPS: tuple[Op, ...] = (
         (Field("long", 51, 51),),
         (Fixed(55, 58, 2), Fixed(45, 50, care=False), Fixed(52, 54, care=False)),
         "sleep{long}",
-        Unsupported("how long it sleeps is not documented"),
+        Unsupported("how long it sleeps is not documented; Mesa's compiler builds none"),
     ),
     _op(
         "icinv",
         (),
         (Fixed(55, 58, 3), Fixed(45, 54, care=False)),
         "icinv",
-        Unsupported("instruction cache control by the shader"),
+        Unsupported("instruction cache control by the shader; Mesa's compiler builds none"),
     ),
     _cache("dccln", 4),
     _cache("dcinv", 5),

@@ -84,9 +84,6 @@ class Accesses(Emission):
         """Loads and stores of global, local and private memory."""
         load = isinstance(effect, Load)
         ty, count = instr.type, instr["count"]
-        if not 1 <= count <= 4:  # the field holds more, no compiler uses them
-            self._unsupported(index)
-            return
         letter = {Space.GLOBAL: "g", Space.LOCAL: "l", Space.PRIVATE: "p"}[effect.space]
         name = f"{'ld' if load else 'st'}{letter}_{ty.bits}_{16 if ty.half else 32}"
         data = instr.dst if load else instr.srcs[-1]
@@ -122,9 +119,6 @@ class Accesses(Emission):
 
     def _atomic(self, index: int, instr: Instr, effect: Atomic) -> None:
         words = access.atomic_words(instr)
-        if words == 1 and instr.type.bits != 32:
-            self._unsupported(index)
-            return
         wide = effect.space is Space.GLOBAL
         swap = effect.operation == "cmpxchg"
         address = self._source_rows(instr.srcs[0], 2 if wide else 1, 0)
@@ -143,9 +137,6 @@ class Accesses(Emission):
     def _preset(self, index: int, instr: Instr) -> None:
         """stc: constants from here on, also of this wave."""
         count = instr["count"]
-        if instr.type.bits != 32 or not 1 <= count <= 4:
-            self._unsupported(index)
-            return
         data = self._source_rows(instr.srcs[0], count, 2)
         base = self._source_rows(Operand(Kind.GPR, ADDRESS + 1, True) if instr["a1"] else _NOTHING, 1, 0)
         self._close()

@@ -87,11 +87,8 @@ class Arithmetic(Emission):
         kind = "32" if not half else "merged" if merged else "16"
         self._checked(f"{way}_{kind}", *arguments, *numbers)
 
-    def _active_mask(self, index: int, instr: Instr) -> None:
+    def _active_mask(self, instr: Instr) -> None:
         """The active fibers as bits, 32 a register; words beyond the wave are zero."""
-        if instr.dst is None or instr.dst.kind is Kind.REL_GPR:
-            self._unsupported(index)
-            return
         for element in range(access.elements(instr)):
             number, inside = access.destination(instr, element).value, 32 * element < self.layout.wave
             offset = Header.ACTIVE + 4 * element

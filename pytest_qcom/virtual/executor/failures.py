@@ -6,8 +6,8 @@ import ctypes
 from dataclasses import dataclass
 
 from pytest_qcom.errors import DecodeError, GpuFault, GpuHang, QcomError
-from pytest_qcom.isa.instruction import Unsupported
 from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.refusals import refusal
 from pytest_qcom.isa.text import text
 from pytest_qcom.virtual.dispatch import Dispatch
 from pytest_qcom.virtual.executor.launch import Launch, Mapped, Workspace
@@ -207,9 +207,5 @@ class _Report:
         )
 
     def _reason(self) -> str:
-        effect = Program.decode(self.dispatch.code).instrs[self.record.pc].op.effect
-        return (
-            effect.reason
-            if isinstance(effect, Unsupported)
-            else "this form of the instruction is not modelled"
-        )
+        reason = refusal(Program.decode(self.dispatch.code).instrs[self.record.pc])
+        return reason or "the code was changed since it was compiled"

@@ -16,7 +16,6 @@ from pytest_qcom.isa.instruction import (
     Kind,
     Load,
     Operand,
-    Query,
     Sample,
     Space,
     Store,
@@ -61,15 +60,11 @@ class Surfaces(Accesses):
 
     def _sample(self, index: int, instr: Instr) -> None:
         effect, slots = instr.op.effect, self._texture_slots(instr)
-        assert instr.dst is not None and isinstance(effect, Sample)
-        if slots is None or instr.get("p") or instr.get("offset") or ("inv_1d" in instr and instr.get("sv")):
-            self._unsupported(index)
-        elif effect.filtered:
+        assert isinstance(effect, Sample)
+        if effect.filtered:
             self._filter(index, instr, effect, slots)
         elif effect.multisampled or effect.detail is not Detail.BASE:
             self._leveled(index, instr, effect, slots)
-        elif instr.get("o") or access.coordinates(instr) > 3:
-            self._unsupported(index)
         else:
             self._texel(index, instr, slots)
 
@@ -88,10 +83,8 @@ class Surfaces(Accesses):
 
     def _leveled(self, index: int, instr: Instr, effect: Sample, slots: tuple[int, int]) -> None:
         """isaml and isamm: coordinates with their offsets, a level of detail, the number of a sample."""
+        assert instr.dst is not None
         count = access.coordinates(instr)
-        if count > 3 or access.shadow(instr) or instr.dst is None:
-            self._unsupported(index)
-            return
         step = 4 * self.layout.wave
         first = self._wide_rows(instr.srcs[0], access.sampled(instr), _FIRST, Ty.S32)
         xyz = [first + step * place for place in range(count)]
@@ -127,9 +120,6 @@ class Surfaces(Accesses):
     def _filter(self, index: int, instr: Instr, effect: Sample, slots: tuple[int, int]) -> None:
         """sam, saml, samgq and gather4: a sampler says what coordinates mean."""
         mask = instr["wrmask"]
-        if access.shadow(instr) and effect.gather < 0 and mask > 1:
-            self._unsupported(index)
-            return
         assert instr.dst is not None
         samplers = self._sampler_slots(instr)
         first = self._wide_rows(instr.srcs[0], access.sampled(instr), _FIRST, Ty.F32)
@@ -159,15 +149,13 @@ class Surfaces(Accesses):
             segment.put(("s", start + 4 * place * self.layout.wave), value)
         return start
 
-    def _texture_slots(self, instr: Instr) -> tuple[int, int] | None:
-        """Rows with the slots of a sample, and the table that they count in; ``None``: not modelled."""
+    def _texture_slots(self, instr: Instr) -> tuple[int, int]:
+        """Rows with the slots of a sample, and the table that they count in."""
         if not instr.get("s2en"):
             return self._slot_rows(Operand(Kind.IMM, instr["tex"])), Tables.TEXTURES
         mode, table = instr["mode"], Tables.SETS + instr["base"]
         if mode in _BOUND:
             return self._slot_rows(instr.srcs[-1]), Tables.TEXTURES
-        if table >= Tables.UNIFORMS:
-            return None
         if access.indirect(instr):
             return self._slot_rows(instr.srcs[-1]), table
         if mode == _IMM:
@@ -197,13 +185,9 @@ class Surfaces(Accesses):
             segment.put(("s", tables), builder.add(own, builder.const(Ty.U32, Tables.SAMPLER_SETS)))
         return rows, tables
 
-    def _query(self, index: int, instr: Instr, effect: Query) -> None:
+    def _query(self, index: int, instr: Instr) -> None:
         """getinfo and getbuf."""
         slots, mask = self._texture_slots(instr), instr["wrmask"]
-        unknown = any(fact is None and mask >> place & 1 for place, fact in enumerate(effect.facts))
-        if slots is None or instr.type.half or instr.get("o") or unknown:
-            self._unsupported(index)
-            return
         assert instr.dst is not None
         zero = self._fixed_row(_ZERO, 0)
         rows = self._target_rows(instr.dst, 4)
@@ -216,9 +200,6 @@ class Surfaces(Accesses):
         """ldib and stib."""
         count, kind, dims = instr["count"], _kind(instr.type), instr["dims"]
         slots = self._image_slots(instr)
-        if slots is None or dims > 3 or instr.get("offset"):
-            self._unsupported(index)
-            return
         plain = not instr["mode"] and not instr.get("bindless")
         xyz = self._coordinates(instr.srcs[0], dims)
         if load:
@@ -244,9 +225,6 @@ class Surfaces(Accesses):
 
     def _image_atomic(self, index: int, instr: Instr, effect: Atomic) -> None:
         slots = self._image_slots(instr)
-        if slots is None or instr.type.bits != 32 or instr["dims"] > 3:
-            self._unsupported(index)
-            return
         data, swap = instr.srcs[1], effect.operation == "cmpxchg"
         xyz = self._coordinates(instr.srcs[0], instr["dims"])
         first = Operand(Kind.GPR, data.value + 1)
@@ -265,9 +243,6 @@ class Surfaces(Accesses):
             self._extent(index, instr)
             return
         slots = self._image_slots(instr)
-        if slots is None:
-            self._unsupported(index)
-            return
         assert instr.dst is not None
         xyz = self._coordinates(Operand(Kind.IMM, 0), 1)
         rows = self._target_rows(instr.dst, 3)
@@ -277,23 +252,18 @@ class Surfaces(Accesses):
     def _extent(self, index: int, instr: Instr) -> None:
         """getsize."""
         slots, mask = self._texture_slots(instr), instr["wrmask"]
-        if slots is None or instr.type.half or instr.get("o"):
-            self._unsupported(index)
-            return
         assert instr.dst is not None
         level = self._source_rows(instr.srcs[0], 1, _LEVEL)
         rows = self._target_rows(instr.dst, 4)
         self._surface(index, "surface_extent", rows, (level, level, level), slots, [("i32", str(mask))])
         self._collect(instr.dst, _components(mask), 4)
 
-    def _image_slots(self, instr: Instr) -> tuple[int, int] | None:
+    def _image_slots(self, instr: Instr) -> tuple[int, int]:
         """Rows with the slots of a cat6 access, and their table."""
-        return self._bound(instr, Tables.IMAGES, Tables.SETS, Tables.UNIFORMS)
+        return self._bound(instr, Tables.IMAGES, Tables.SETS)
 
-    def _bound(self, instr: Instr, bound: int, sets: int, behind: int) -> tuple[int, int] | None:
+    def _bound(self, instr: Instr, bound: int, sets: int) -> tuple[int, int]:
         table = sets + instr["base"] if instr.get("bindless") else bound
-        if instr.get("bindless") and table >= behind:
-            return None
         kind = Kind.GPR if instr["mode"] else Kind.IMM
         return self._slot_rows(Operand(kind, instr["slot"])), table
 
@@ -301,10 +271,7 @@ class Surfaces(Accesses):
 
     def _uniforms(self, index: int, instr: Instr) -> None:
         """ldc: the address counts vec4, ``offset`` is a component (Mesa, ``emit_intrinsic_load_ubo_ldc``)."""
-        slots = self._bound(instr, Tables.UNIFORMS, Tables.UNIFORM_SETS, Tables.SAMPLERS)
-        if slots is None:
-            self._unsupported(index)
-            return
+        slots = self._bound(instr, Tables.UNIFORMS, Tables.UNIFORM_SETS)
         assert instr.dst is not None
         count = instr["count"]
         xyz = self._coordinates(instr.srcs[0], 1)
@@ -315,10 +282,7 @@ class Surfaces(Accesses):
 
     def _upload(self, index: int, instr: Instr) -> None:
         """ldc.k."""
-        slots = self._bound(instr, Tables.UNIFORMS, Tables.UNIFORM_SETS, Tables.SAMPLERS)
-        if slots is None:
-            self._unsupported(index)
-            return
+        slots = self._bound(instr, Tables.UNIFORMS, Tables.UNIFORM_SETS)
         place = self._source_rows(instr.srcs[0], 1, _COORDINATES)
         base = self._source_rows(Operand(Kind.GPR, ADDRESS + 1, True), 1, _DATA)
         self._close()

@@ -23,9 +23,9 @@ from pytest_qcom.isa.instruction import (
     Shuffle,
     Size,
     Store,
-    Unsupported,
     Upload,
 )
+from pytest_qcom.isa.refusals import refusal
 from pytest_qcom.isa.registers import FIRST_SHARED
 from pytest_qcom.virtual.executor import dataflow
 from pytest_qcom.virtual.executor.arithmetic import Arithmetic
@@ -171,7 +171,7 @@ class Translator(ControlFlow, Arithmetic, Surfaces):
         effect = instr.op.effect
         if instr.op.compute is not None:
             self._alu(index, instr)
-        elif isinstance(effect, Unsupported):
+        elif refusal(instr) is not None:
             self._unsupported(index)
         elif isinstance(effect, Barrier):
             if effect.waits:
@@ -183,7 +183,7 @@ class Translator(ControlFlow, Arithmetic, Surfaces):
         elif isinstance(effect, Upload):
             self._upload(index, instr)
         elif isinstance(effect, ActiveMask):
-            self._active_mask(index, instr)
+            self._active_mask(instr)
         elif isinstance(effect, Shuffle):
             self._shuffle(instr)
         elif isinstance(effect, Sample):
@@ -191,7 +191,7 @@ class Translator(ControlFlow, Arithmetic, Surfaces):
         elif isinstance(effect, Size):
             self._size(index, instr)
         elif isinstance(effect, Query):
-            self._query(index, instr, effect)
+            self._query(index, instr)
         elif isinstance(effect, Load | Store | Atomic):
             self._memory(index, instr, effect)
 

@@ -15,8 +15,10 @@ import pytest
 
 from pytest_qcom.errors import GpuFault, RaceError
 from pytest_qcom.isa.assembler import Assembler
+from pytest_qcom.isa.refusals import REFUSALS
 from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Uniforms
 from pytest_qcom.virtual.executor import Executor
+from suites.isa.refused import REFUSED
 from suites.virtual.executor.rig import Array, Memory, aligned, constants, launch
 
 LANES = 64
@@ -488,17 +490,13 @@ def test_atomics_are_aligned(executor: Executor) -> None:
         _run(executor, text, inputs, memory=Memory([array]))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "(sy)atomic.add.untyped.1d.u16.1.l r8.x, l[r4.x], r5.x",
-        "atomic.b.add.untyped.1d.u64.1.uniform r8.x, r4.x, r4.w",
-        "isam.o.1d (u32)(xyzw)r8.x, r4.x, r4.z, s#0, t#0",
-    ],
-)
-def test_what_the_chip_lacks(executor: Executor, text: str) -> None:
-    with pytest.raises(GpuFault, match="this form of the instruction is not modelled"):
+@pytest.mark.parametrize("example", REFUSED, ids=lambda row: row[0])
+def test_what_is_not_executed(executor: Executor, example: tuple[str, str]) -> None:
+    text, form = example
+    reason = {refusal.form: refusal.reason for refusal in REFUSALS}[form]
+    with pytest.raises(GpuFault) as caught:
         _run(executor, text, aligned((LANES, 8), "uint32"), memory=Memory(), shared_bytes=1024)
+    assert str(caught.value).endswith(f": {reason}; the virtual A630 does not execute it")
 
 
 # ---- races
