@@ -8,6 +8,7 @@ not lower for the a630 would end the process.
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.nir import nalu, nchannel, nimm, nsrc
 from tinygrad.runtime.autogen import mesa
+from tinygrad.runtime.support import compiler_mesa
 from tinygrad.runtime.support.compiler_mesa import IR3Compiler
 
 from suites.isa.corpus import Shader, _renderer, shader
@@ -45,6 +47,22 @@ class Compiled:
     constants: bytes
     group_id: int
     local_id: int
+    merged: bool = False
+
+
+@contextlib.contextmanager
+def _variants(**fields: bool) -> Iterator[None]:
+    """Gives fields to the variants of shaders that tinygrad's compiler makes, which leaves them 0."""
+    make = compiler_mesa.rzalloc
+
+    def made(kind: Any, context: Any = None, **given: Any) -> Any:
+        return make(kind, context, **given | (fields if kind is mesa.struct_ir3_shader_variant else {}))
+
+    compiler_mesa.rzalloc = made
+    try:
+        yield
+    finally:
+        compiler_mesa.rzalloc = make
 
 
 class Nir:
@@ -57,6 +75,7 @@ class Nir:
         for axis, size in enumerate((64, 1, 1)):
             self.info.workgroup_size[axis] = size
         self.preamble = False  # what is the same for all fibers is computed ahead
+        self.push = False  # and uniform buffers are copied to the constant file there
         self.info.num_ssbos = self.info.num_ubos = self.info.num_images = COUNT
 
     def number(self, value: int | float, dtype: DType = dtypes.int) -> Value:
@@ -121,6 +140,7 @@ class Nir:
         layers: bool = False,
         count: int = 4,
         kind: str = "float32",
+        shadow: bool = False,
         **sources: Value,
     ) -> Value:
         """A texture instruction on texture and sampler 0; ``sources`` by Mesa's names."""
@@ -128,6 +148,7 @@ class Nir:
         instr = mesa.nir_tex_instr_create(self.b.shader, len(sources)).contents
         instr.op, instr.sampler_dim = getattr(mesa, f"nir_texop_{name}"), dim
         instr.is_array, instr.dest_type = layers, getattr(mesa, f"nir_type_{kind}")
+        instr.is_shadow, instr.is_new_style_shadow = shadow, shadow and count == 1
         if "coord" in sources:
             instr.coord_components = sources["coord"].num_components
         places = ctypes.cast(instr.src, ctypes.POINTER(mesa.nir_tex_src))
@@ -138,8 +159,12 @@ class Nir:
         mesa.nir_builder_instr_insert(self.b, instr.instr)
         return instr._def
 
-    def compile(self, name: str) -> Compiled:
-        """The shader, through the compiler that tinygrad uses."""
+    def compile(self, name: str, merged: bool = False) -> Compiled:
+        """The shader, through the compiler that tinygrad uses.
+
+        Args:
+            merged: with half registers in full ones, as Mesa's drivers have it on the A630.
+        """
         mesa.nir_validate_shader(self.b.shader, b"as built")
         blob = mesa.struct_blob()
         mesa.nir_serialize(blob, self.b.shader, False)
@@ -147,10 +172,12 @@ class Nir:
         mesa.ralloc_free(self.b.shader)
         compiler = _renderer(False).compiler
         compiler.cc.has_preamble = self.preamble
+        compiler.cc.options.push_ubo_with_preamble = self.push
         try:
-            library = compiler.compile(source)
+            with _variants(mergedregs=merged):
+                library = compiler.compile(source)
         finally:
-            compiler.cc.has_preamble = False
+            compiler.cc.has_preamble = compiler.cc.options.push_ubo_with_preamble = False
         variant, state, literals, _ = IR3Compiler.unpack_lib(library)
         file = bytearray(4096)
         parameters = state.allocs.consts[mesa.IR3_CONST_ALLOC_DRIVER_PARAMS]
@@ -161,7 +188,7 @@ class Nir:
         place = 16 * state.allocs.max_const_offset_vec4
         file[place : place + len(literals)] = literals
         ids = variant.cs.work_group_id, variant.cs.local_invocation_id
-        return Compiled(shader(name, library), bytes(file), *ids)
+        return Compiled(shader(name, library), bytes(file), *ids, merged)
 
 
 Make = Callable[[Nir], None]
@@ -322,6 +349,23 @@ def _preambles() -> Iterator[tuple[str, Make]]:
     for count in (1, 2, 3, 4, 9):
         yield f"preamble_{count}", partial(root, count)
 
+    def pushed(bindless: bool, n: Nir) -> None:
+        """A word of two uniform buffers added to those of the fiber; Mesa copies them to constants."""
+        n.preamble = n.push = True
+        total = n.load(1, vector=4)
+        for buffer, offset in ((1, 32), (2, 320)):
+            source = n.number(buffer)
+            if bindless:
+                source = n.intrinsic("bindless_resource_ir3", source, result=1, DESC_SET=buffer)
+            found = n.intrinsic(
+                "load_ubo", source, n.number(offset), vector=4, ALIGN_MUL=16, RANGE=0xFFFFFFFF
+            )
+            total = n.alu("iadd", total, found)
+        n.store(total)
+
+    yield "pushed", partial(pushed, False)
+    yield "pushed_bindless", partial(pushed, True)
+
 
 def _textures() -> Iterator[tuple[str, Make]]:
     dims = {"1d": mesa.GLSL_SAMPLER_DIM_1D, "2d": mesa.GLSL_SAMPLER_DIM_2D, "3d": mesa.GLSL_SAMPLER_DIM_3D}
@@ -415,9 +459,11 @@ NAMES = tuple(_MAKES)
 @functools.cache
 def programs() -> dict[str, Compiled]:
     """All of them, by name."""
-    found = {}
-    for name, make in _MAKES.items():
-        n = Nir()
-        make(n)
-        found[name] = n.compile(name)
-    return found
+    return {name: program(name) for name in _MAKES}
+
+
+def program(name: str, merged: bool = False) -> Compiled:
+    """One of them, also with merged registers."""
+    n = Nir()
+    _MAKES[name](n)
+    return n.compile(name, merged)

@@ -14,7 +14,7 @@ from pytest_qcom.isa.instruction import Store, Unsupported
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Ty
 from pytest_qcom.isa.text import text
-from suites.isa import nir, oracle
+from suites.isa import nir, nir_textures, oracle
 from suites.isa.corpus import Shader, corpus
 
 
@@ -53,11 +53,16 @@ def test_programs_that_tinygrad_does_not_write() -> None:
     shaders = [found.shader for found in nir.programs().values()]
     wide = [shader for shader in shaders if _stores_bytes(shader)]
     check([shader for shader in shaders if shader not in wide])
-    assert (len(shaders), len(wide)) == (280, 8)
+    assert (len(shaders), len(wide)) == (282, 8)
     for shader in wide:  # one byte is stored of the four registers that the instruction names
         fregs, hregs = Program.decode(shader.code).footprint()
         assert fregs == shader.fregs and 0 <= hregs - shader.hregs <= 1
         check([replace(shader, hregs=hregs)])
+
+
+def test_programs_with_textures() -> None:
+    """Of all shapes, see :mod:`suites.isa.nir_textures`."""
+    check([found.shader for found in nir_textures.programs().values()])
 
 
 def _stores_bytes(shader: Shader) -> bool:

@@ -9,7 +9,7 @@ from pytest_qcom.isa.instruction import Unsupported
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.refusals import REFUSALS, refusal
 from pytest_qcom.isa.table import OPS
-from suites.isa import nir
+from suites.isa import nir, nir_textures
 from suites.isa.corpus import _renderer
 from suites.isa.refused import REFUSED
 
@@ -35,7 +35,7 @@ def test_every_instruction_does_something_or_says_why_not() -> None:
 
 
 def test_programs_of_mesa_hold_none() -> None:
-    for name, compiled in nir.programs().items():
+    for name, compiled in (nir.programs() | nir_textures.programs()).items():
         for instr in Program.decode(compiled.shader.code).instrs:
             assert refusal(instr) is None, name
 

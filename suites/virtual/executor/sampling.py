@@ -40,10 +40,17 @@ class Texture:
 
 
 def make_texture(
-    rng: np.random.Generator, form: Format, shape: str, count: int, align: int = 64, samples: int = 1
+    rng: np.random.Generator,
+    form: Format,
+    shape: str,
+    count: int,
+    align: int = 64,
+    samples: int = 1,
+    flat: bool = False,
 ) -> Texture:
+    """A texture of random texels; ``flat``: of one row."""
     width, height, depth = {"3d": (13, 9, 6), "cube": (9, 9, 6), "cube array": (9, 9, 12)}.get(
-        shape, (21, 10, 3 if shape == "array" else 1)
+        shape, (21, 1 if flat else 10, 3 if shape == "array" else 1)
     )
     solid, texel = shape == "3d", form.texel_bytes * samples
     pitch = -(-width * texel // align) * align

@@ -171,7 +171,8 @@ def test_what_is_not_executed_says_why(executor: Executor) -> None:
         executor.run(launch(a.program()), Memory())
     assert str(info.value) == (
         "GPU fault at instruction 0 (kill p0.x), wave 0 of workgroup (0, 0, 0): ends fibers of "
-        "fragment shaders; Mesa's compiler makes it of their discard only; the virtual A630 does not execute it"
+        "fragment shaders; Mesa's compiler makes it of their discard only; the virtual A630 does not "
+        "execute it"
     )
 
 

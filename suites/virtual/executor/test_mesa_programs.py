@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_qcom.isa.instruction import Upload
 from pytest_qcom.isa.program import Program
 from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Sampler, Uniforms, Wrap
 from pytest_qcom.virtual.executor import Executor
@@ -94,7 +95,7 @@ def _launch(name: str, found: nir.Compiled, bound: Bound, memory: Memory) -> Any
     return launch(
         shader.code, found.constants, fregs=shader.fregs, hregs=shader.hregs,
         local_size=(LANES, 1, 1), group_id_regid=found.group_id, local_id_regid=found.local_id,
-        shared_bytes=shader.shared_bytes, private_bytes=shader.private_bytes,
+        shared_bytes=shader.shared_bytes, private_bytes=shader.private_bytes, merged=found.merged,
         textures=(buffers[1] if name == "ssbo_readonly" else images[0],), images=(*buffers, *images),
         uniforms=uniforms, sets=(described,) * nir.SETS, samplers=(SAMPLER,),
     )  # fmt: skip
@@ -249,13 +250,18 @@ def _expect(name: str, bound: Bound) -> Array | None:
         return found
     if first in ("reduce", "inclusive", "exclusive"):
         return _reduced(name, bound)
-    if rest[0] in (*nir.ATOMICS, "cmpxchg"):
+    if rest and rest[0] in (*nir.ATOMICS, "cmpxchg"):
         return _atomic(name, bound)
     if first == "preamble":
         total = bound.buffers[1][:LANES]
         for number in range(int(rest[0])):  # the grid is one workgroup
             total = total * np.uint32(3 + 2 * number) ^ np.uint32(number)
         return total
+    if first == "pushed":
+        total = bound.words(1, 4).copy()
+        for slot, word in ((1, 8), (2, 80)):
+            total += bound.uniforms[64 * slot + word :][:4]
+        return total.reshape(-1)
     if first == "texture":
         return _textured(rest[0], "_".join(rest[1:]) or "2d", bound)
     if first in ("image", "bindless"):
@@ -378,8 +384,9 @@ def _sizes(shape: str) -> Array:
     return np.tile(np.array([*found, *[0] * (step - len(found))], np.uint32), LANES)
 
 
-def _run(executor: Executor, name: str) -> None:
-    found, bound, want = nir.programs()[name], _bound(name), _bound(name)
+def _run(executor: Executor, name: str, merged: bool = False) -> None:
+    found = nir.program(name, merged=True) if merged else nir.programs()[name]
+    bound, want = _bound(name), _bound(name)
     memory = Memory()
     executor.run(_launch(name, found, bound, memory), memory)
     expected = _expect(name, want)
@@ -410,6 +417,16 @@ def test_programs_whose_results_are_late(cache_dir: Path, name: str) -> None:
     _run(Executor(cache_dir=cache_dir, budget=1 << 20, late=lambda dispatch: True), name)
 
 
+@pytest.mark.parametrize("name", nir.NAMES)
+def test_programs_with_merged_registers(executor: Executor, name: str) -> None:
+    """As Mesa's drivers have them compiled for the A630; tinygrad asks for split files."""
+    _run(executor, name, merged=True)
+
+
 def test_all_kinds_are_there() -> None:
-    assert len(nir.programs()) == len(nir.NAMES) == 280
+    assert len(nir.programs()) == len(nir.NAMES) == 282
     assert len({found.shader.code for found in nir.programs().values()}) > 220
+    narrow = nir.programs()["reduce_fadd_16"].shader.code
+    pushed = Program.decode(nir.programs()["pushed"].shader.code).instrs
+    assert sum(isinstance(instr.op.effect, Upload) for instr in pushed) == 2
+    assert narrow != nir.program("reduce_fadd_16", merged=True).shader.code
