@@ -92,6 +92,9 @@ def _fresh(found: Sequence[tuple[int, int]]) -> float:
     return sum(fresh for _, fresh in found) / max(1, sum(blocks for blocks, _ in found))
 
 
+_CONDITIONAL = frozenset({Flow.BRANCH, Flow.BRANCH_OR, Flow.BRANCH_AND, Flow.ANY, Flow.ALL})
+
+
 class _Walk:
     """The path so far. A loop whose laps repeat is followed by its counter alone, without coordinates."""
 
@@ -146,7 +149,7 @@ class _Walk:
 
     def _counting(self, lap: Sequence[int]) -> list[int]:
         """The places of a lap from which its branches, those of later laps and those elsewhere follow."""
-        elsewhere = self.steered - set(lap)
+        elsewhere = self._behind(set(lap))
         wanted = {access.reg for index in elsewhere for access in reads(self.program.instrs[index])}
         found: set[int] = set()
         before = -1
@@ -164,6 +167,26 @@ class _Walk:
                 wanted -= written
                 wanted.update(access.reg for access in reads(instr))
         return sorted(found)
+
+    def _behind(self, lap: set[int]) -> set[int]:
+        """What may run once a lap is left and steer a branch there; nothing where no branch is left."""
+        behind: set[int] = set()
+        ahead = [following for index in lap for following in self._following(index)]
+        while ahead:
+            index = ahead.pop()
+            if index not in lap and index not in behind:
+                behind.add(index)
+                ahead += self._following(index)
+        branches = any(self.flows[index] in _CONDITIONAL for index in behind)
+        return behind & self.steered if branches else set()
+
+    def _following(self, index: int) -> list[int]:
+        """Where an instruction may go on."""
+        kind = self.flows[index]
+        following = [] if kind in (Flow.END, Flow.JUMP) else [index + 1]
+        if kind is Flow.JUMP or kind in _CONDITIONAL:
+            following.append(self.program.target(index))
+        return [index for index in following if index < len(self.flows)]
 
     def _repeat(self, marks: list[int]) -> int:
         """Follows a loop by what steers its branches, as long as its laps repeat; where it goes on."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pytest
 
+from pytest_qcom.analysis import trace as trace_module
 from pytest_qcom.analysis.trace import steering, trace
 from pytest_qcom.errors import GpuHang
 from pytest_qcom.isa.assembler import Assembler
+from pytest_qcom.isa.instruction import Instr
 from pytest_qcom.isa.program import Program
+from pytest_qcom.isa.reference import Registers, execute
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.timings import Launch, launched
 
@@ -121,6 +125,21 @@ def test_a_loop_whose_laps_grow_is_followed() -> None:
     text = NESTED.format(0, 12).replace("cmps.s.lt p0.x, r1.y, 0", "cmps.s.lt p0.x, r1.y, r1.x")
     laps = ((1, 2, 3, *(4, 5, 6, 7, 8) * n, 9, 10, 11) for n in range(1, 13))
     assert trace(LAUNCH, program(text)).path == (0, *(step for lap in laps for step in lap), 12)
+
+
+def test_what_no_later_branch_reads_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the loop its counter's register gets a sum, as before an image store; that steers nothing."""
+    done: Counter[str] = Counter()
+
+    def counted(instr: Instr, registers: Registers) -> None:
+        done[instr.op.name] += 1
+        execute(instr, registers)
+
+    monkeypatch.setattr(trace_module, "execute", counted)
+    text = LOOP.replace("r1.x, 5", "r1.x, 500").replace("end", "mov.u32u32 r1.x, r4.x\nend")
+    path = trace(LAUNCH, program(text)).path
+    assert len(path) == 2 + 6 * 500 + 2
+    assert done["cmps.s"] == 500 and done["mad.f32"] < 10
 
 
 def test_what_a_loop_leaves_for_a_later_branch_is_followed() -> None:
