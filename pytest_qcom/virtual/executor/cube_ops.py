@@ -2,7 +2,8 @@
 
 Faces and their coordinates are those of OpenGL and Vulkan ("Cube Map Face Selection"); where two components
 are equally large, z counts before y before x. Beyond an edge lies the next face's texel; beyond a corner,
-where three faces meet, the mean of their texels [undocumented], of integers that of the face itself.
+where three faces meet, the mean of their texels, of integers that of the face itself
+(``chip.choice("cube-corners")``).
 """
 
 from __future__ import annotations

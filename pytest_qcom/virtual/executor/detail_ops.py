@@ -1,8 +1,8 @@
 """The runtime's levels of detail: from derivatives of coordinates, and which levels a sampler then reads.
 
 Levels count in 1/256 (Mesa, ``tu_device.cc``, ``mipmapPrecisionBits``). From derivatives: the logarithm of
-the longer of their two lengths in texels, computed exactly and rounded to nearest [undocumented]. Halfway
-between two levels the smaller one is nearest.
+the longer of their two lengths in texels, computed exactly and rounded to nearest. Halfway between two levels
+the larger image is nearest (``chip.choice("detail-of-gradients")``, ``"detail-halfway"``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_qcom.errors import GpuFault, RaceError
 from pytest_qcom.isa.assembler import Assembler
-from pytest_qcom.virtual.dispatch import Format
+from pytest_qcom.virtual.dispatch import Format, Sampler, Wrap
 from pytest_qcom.virtual.executor import Executor
 from suites.virtual.executor.rig import Memory, aligned, constants, image, lane_address, launch
 
@@ -162,6 +162,48 @@ def test_images(watcher: Executor, shared: bool, verb: str) -> None:
         RaceError, match=r"\(isam.* of workgroup \(1, 0, 0\) reads what .*\(stib.* \(0, 0, 0\)"
     ):
         watcher.run(dispatch, memory)
+
+
+SAMPLES = {
+    "saml (f32)(xyzw)r4.x, r2.x, r3.x, s#{}, t#0": 1,
+    "samgq (f32)(xyzw)r4.x, r2.x, s#{}, t#0": 1,
+    "gather4r (f32)(xyzw)r4.x, r2.x, s#{}, t#0": 2,
+    "isaml (f32)(xyzw)r4.x, r1.x, r7.w, s#{}, t#0": 1,
+}
+"""Instructions, and how many rows of texels they read: with sampler 0, which takes the nearest one."""
+
+
+@pytest.mark.parametrize("text", SAMPLES)
+@pytest.mark.parametrize("linear", [False, True])
+def test_texels_of_samplers(watcher: Executor, text: str, linear: bool) -> None:
+    """Each group stores texels of its own row, or of every second, and samples the start of its own.
+
+    Only texels that a sampler takes count: the next row does where a mix or a gather has it.
+    """
+    sampler = Sampler(unnormalized=True, magnified=linear, minified=linear, wraps=(Wrap.CLAMP_TO_EDGE,) * 3)
+    rows = max(SAMPLES[text], 2 if linear and not text.startswith("isaml") else 1)
+    for apart in (1, 2):
+        a = Assembler()
+        a.emit("mov.u32u32", "r1.x", "r0.x")
+        a.emit("mul.u24", "r1.y", "r48.x", apart)
+        a.parse("stib.b.typed.2d.f32.4.imm r0.x, r1.x, 0")
+        a.parse("cov.u32f32 r2.x, r1.x\ncov.u32f32 r2.y, r1.y\nmov.u32u32 r8.x, 0x3f400000")
+        a.parse("add.f r2.x, r2.x, (0.5)\nadd.f r2.y, r2.y, r8.x")
+        for register in ("r2.z", "r2.w", "r3.x", "r3.y", "r3.z", "r3.w", "r7.w"):
+            a.emit("mov.u32u32", register, 0)
+        a.parse(text.format(0))
+        a.emit("end")
+        texture = aligned((8, 64, 4), "float32")
+        memory = Memory()
+        memory.add(texture)
+        bound = (image(texture, Format.RGBA32_FLOAT),)
+        dispatch = launch(a.program(), groups=(3, 1, 1), textures=bound, images=bound, samplers=(sampler,))
+        if rows <= apart:
+            watcher.run(dispatch, memory)
+            continue
+        name = text.split()[0]
+        with pytest.raises(RaceError, match=rf"\(stib.* writes what .*\({name} .*\(0, 0, 0\) read"):
+            watcher.run(dispatch, memory)
 
 
 def test_a_fault_is_a_fault(watcher: Executor) -> None:
