@@ -1,8 +1,16 @@
-"""Words of a command line as numbers: types for argparse, whose messages say what is wanted."""
+"""What the commands of ``qcom`` share: words as numbers, options that several take, what a command gives."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
+
+Answer = tuple[Any, Sequence[str], int]
+"""What a command gives: facts for ``--json``, or None to print nothing; lines of text; the exit code."""
+
+FAILED = 1
+"""The exit code where what was checked is wrong."""
 
 
 def integer(text: str) -> int:
@@ -39,3 +47,26 @@ def _at_least(least: int, text: str) -> int:
     if number < least:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
     return number
+
+
+def add_case(sub: argparse.ArgumentParser) -> None:
+    """Which case of what is declared, and what is changed of it."""
+    sub.add_argument(
+        "options", nargs="*", default=(), metavar="OPTION=VALUE", help="changes an option of the case"
+    )
+    sub.add_argument("--case", help="the case to start from (default: the first)")
+
+
+def add_seed(sub: argparse.ArgumentParser, of: str = "inputs") -> None:
+    """The seed of what is random."""
+    sub.add_argument("--seed", type=natural, default=0, help=f"of random {of}")
+
+
+def add_rounds(sub: argparse.ArgumentParser) -> None:
+    """How often something is timed."""
+    sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 call``, ``2 calls``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

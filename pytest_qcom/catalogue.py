@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,13 +48,10 @@ def published(root: Path) -> dict[str, str]:
     path = baselines.newest(root, PUBLISHED_DEVICE)
     if path is None:
         return {}
-    baselines.parse(path, PUBLISHED_DEVICE)
     found = {}
-    for entry in json.loads(path.read_text(encoding="utf-8"))["benchmarks"]:
-        info = entry["extra_info"]
-        measured = sorted(set(info["provenance"].get("measured", ())))
-        if measured:
-            found[entry["fullname"]] = f"{' to '.join(f'{rate:g}' for rate in measured)} {info['unit']}"
+    for floor in baselines.parse(path, PUBLISHED_DEVICE).floors.values():
+        if measured := sorted(set(floor.provenance.get("measured", ()))):
+            found[floor.key] = f"{' to '.join(f'{rate:g}' for rate in measured)} {floor.unit}"
     return found
 
 

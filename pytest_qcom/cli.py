@@ -12,27 +12,22 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from pytest_qcom.arguments import natural, positive
+from pytest_qcom import programs
+from pytest_qcom.arguments import FAILED, Answer, add_case, add_rounds, add_seed, positive
 from pytest_qcom.devices import HAZARD_MODES, registry
-from pytest_qcom.errors import DecodeError, EncodeError, EnvelopeError, KernelError, QcomError
+from pytest_qcom.errors import QcomError
 from pytest_qcom.settings import DEFAULT_DEVICE
 
-if TYPE_CHECKING:
-    from pytest_qcom.isa.program import Program
-    from pytest_qcom.targets import Target
-
-Facts = Any
-Printer = Callable[[Facts], Sequence[str]]
+Command = Callable[[argparse.Namespace], Answer]
 
 _WORST = ("output", "index", "got", "expected", "bound", "ulp", "written")
 """Facts about one element, which the verdict has in words."""
 
-FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -94,35 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _kernel_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("kernel", metavar="KERNEL", help="a declared kernel, see 'qcom list'")
-    _case_arguments(sub)
-
-
-def _case_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument(
-        "options", nargs="*", default=(), metavar="OPTION=VALUE", help="changes an option of the case"
-    )
-    sub.add_argument("--case", help="the case to start from (default: the first)")
-
-
-def _seed_argument(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--seed", type=natural, default=0, help="of the random inputs")
-
-
-def _rounds_argument(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")
-
-
-def _code_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("kernel", nargs="?", metavar="KERNEL", help="a declared kernel, see 'qcom list'")
-    _case_arguments(sub)
-    instead = sub.add_mutually_exclusive_group()
-    instead.add_argument("--binary", type=Path, metavar="FILE", help="a QCOM CL binary instead of a kernel")
-    instead.add_argument("--text", type=Path, metavar="FILE", help="assembly text, as Mesa writes it")
-
-
-def _lint_arguments(sub: argparse.ArgumentParser) -> None:
-    _code_arguments(sub)
-    sub.add_argument("--sarif", action="store_true", help="print a SARIF log, for code review tools")
+    add_case(sub)
 
 
 def _device_arguments(sub: argparse.ArgumentParser) -> None:
@@ -138,15 +105,15 @@ def _hazards_argument(sub: argparse.ArgumentParser) -> None:
 def _run_arguments(sub: argparse.ArgumentParser) -> None:
     _kernel_arguments(sub)
     _device_arguments(sub)
-    _seed_argument(sub)
-    _rounds_argument(sub)
+    add_seed(sub)
+    add_rounds(sub)
 
 
 def _compose_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("composition", metavar="NAME", help="a sequence of launches: strassen")
-    _case_arguments(sub)
+    add_case(sub)
     _device_arguments(sub)
-    _seed_argument(sub)
+    add_seed(sub)
 
 
 def _exec_arguments(sub: argparse.ArgumentParser) -> None:
@@ -166,8 +133,8 @@ def _dsp_arguments(sub: argparse.ArgumentParser) -> None:
     from pytest_qcom.dsp import commands
 
     commands.add_arguments(sub)
-    _seed_argument(sub)
-    _rounds_argument(sub)
+    add_seed(sub)
+    add_rounds(sub)
 
 
 def _split_arguments(sub: argparse.ArgumentParser) -> None:
@@ -175,15 +142,8 @@ def _split_arguments(sub: argparse.ArgumentParser) -> None:
     for side in "mnk":
         sub.add_argument(f"--{side}", type=positive, default=1024, help="of the product: C is (m, n)")
     _hazards_argument(sub)
-    _seed_argument(sub)
-    _rounds_argument(sub)
-
-
-def _asm_arguments(sub: argparse.ArgumentParser) -> None:
-    _code_arguments(sub)
-    sub.add_argument(
-        "--output", type=Path, help="write the instruction image there instead of printing words"
-    )
+    add_seed(sub)
+    add_rounds(sub)
 
 
 def _import_arguments(sub: argparse.ArgumentParser) -> None:
@@ -216,80 +176,11 @@ def _no_arguments(sub: argparse.ArgumentParser) -> None:
     pass
 
 
-def target_of(options: argparse.Namespace) -> Target:
-    """The kernel, case and options that a command line names.
-
-    Raises:
-        KernelError: an unknown one, or no kernel at all.
-    """
-    from pytest_qcom import targets
-
-    if options.kernel is None:
-        raise KernelError("no kernel named; give KERNEL, --binary or --text ('qcom list' shows the kernels)")
-    return targets.named(options.kernel, options.case, options.options)
-
-
-def program_of(options: argparse.Namespace) -> tuple[Program, Mapping[str, Any]]:
-    """The program that a command line names, and how it is launched: footprints, merged, thread128.
-
-    Raises:
-        KernelError: neither a kernel nor a file that is readable, or both.
-        EnvelopeError, DecodeError, EncodeError: a file that is no binary, or text that is no program.
-    """
-    file = options.binary or options.text
-    if file is not None and (options.kernel is not None or options.case is not None):
-        raise KernelError(f"file {file} and a kernel or case: it is one or the other; leave one out")
-    if options.binary is not None:
-        from pytest_qcom import envelope
-        from pytest_qcom.isa.program import Program
-
-        with _named(options.binary):
-            content = envelope.parse(_read(options.binary))
-            program = Program.decode(content.image)
-        footprint = {"fregs": content.fregs, "hregs": content.hregs, "merged": bool(content.merged)}
-        return program, footprint
-    if options.text is not None:
-        from pytest_qcom.isa.assembler import Assembler
-
-        with _named(options.text):
-            program = Assembler().parse(_read(options.text).decode("utf-8", "replace")).program()
-        if not program.instrs:
-            raise KernelError(f"file {options.text}: no instruction in it; write Mesa's text, one a line")
-        fregs, hregs = program.footprint()
-        return program, {"fregs": fregs, "hregs": hregs}
-    build = target_of(options).build()
-    footprint = {"fregs": build.fregs, "hregs": build.hregs, "merged": build.merged}
-    return build.program, {**footprint, "thread128": build.thread128}
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Errors in what a file holds say which file it is."""
-    try:
-        yield
-    except (EncodeError, DecodeError, EnvelopeError) as error:
-        raise type(error)(f"file {path}: {error}", **error.facts) from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise KernelError(f"file {path}: not readable ({error.strerror}); name an existing file") from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise KernelError(f"file {path}: cannot be written ({error.strerror}); name another") from error
-
-
 def _list_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--markdown", action="store_true", help="the page of docs/kernels.md; builds every case")
 
 
-def list_kernels(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def list_kernels(options: argparse.Namespace) -> Answer:
     """All declared kernels."""
     from pytest_qcom.kernels import registry as kernels
 
@@ -321,7 +212,7 @@ def _kernel_lines(fact: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def list_devices(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def list_devices(options: argparse.Namespace) -> Answer:
     """All devices that are known here, and whether they are there."""
     facts = []
     for entry in registry.known(Path.cwd()).values():
@@ -340,17 +231,17 @@ def _where(options: argparse.Namespace) -> str:
     return device + hazards + (" --races" if options.races else "")
 
 
-def _judged(facts: Mapping[str, Any]) -> tuple[Facts, Sequence[str], int]:
+def _judged(facts: Mapping[str, Any]) -> Answer:
     """What a command that checks results gives."""
     lines = [f"{name}: {value}" for name, value in facts.items() if name not in _WORST]
     return facts, lines, 0 if facts["ok"] else FAILED
 
 
-def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def run(options: argparse.Namespace) -> Answer:
     """Runs a kernel on random inputs and checks its output."""
-    from pytest_qcom import conformance
+    from pytest_qcom import conformance, targets
 
-    target = target_of(options)
+    target = targets.named(options.kernel, options.case, options.options)
     entry = registry.find(options.device, Path.cwd())
     with racing(options, entry), entry.open(options.hazards) as device:
         facts = conformance.facts(device, target, options.seed, options.rounds)
@@ -358,7 +249,7 @@ def run(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return _judged(facts)
 
 
-def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def compose(options: argparse.Namespace) -> Answer:
     """Runs a sequence of launches on random inputs and checks its output."""
     from pytest_qcom import composed, targets
 
@@ -371,7 +262,7 @@ def compose(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return _judged(facts)
 
 
-def split(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def split(options: argparse.Namespace) -> Answer:
     """A product whose rows are split over several devices, which start at the same instant."""
     from pytest_qcom import split as split_
 
@@ -380,52 +271,14 @@ def split(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return _judged(facts)
 
 
-def disassemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
-    """The text of a program, as Mesa writes it."""
-    program, launch = program_of(options)
-    lines = program.text().splitlines()
-    return {"instructions": lines, **launch}, lines, 0
-
-
-def assemble(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
-    """The instruction words of a program."""
-    program, launch = program_of(options)
-    image = program.encode()
-    words = [f"{int.from_bytes(image[at : at + 8], 'little'):016x}" for at in range(0, len(image), 8)]
-    if options.output is not None:
-        _write(options.output, image)
-        return {"bytes": len(image), "output": str(options.output), **launch}, [f"{len(image)} bytes"], 0
-    return {"words": words, **launch}, words, 0
-
-
-def lint(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
-    """The hazards of a program; exit code 1 when there is one."""
-    from pytest_qcom import linting
-    from pytest_qcom.analysis import hazards
-    from pytest_qcom.analysis.findings import errors
-
-    if options.binary is None and options.text is None:
-        found = linting.lint(target_of(options).build())
-    else:
-        program, launch = program_of(options)
-        found = hazards.lint(program, **launch)
-    lines = [str(finding) for finding in found] or ["no hazards"]
-    if options.sarif:
-        if options.json:
-            raise KernelError("lint with --json and --sarif: give one of them")
-        named = options.binary or options.text or options.kernel
-        lines = [hazards.to_sarif(found, f"{named}.asm")]
-    return [finding.facts() for finding in found], lines, FAILED if errors(found) else 0
-
-
 def racing(options: argparse.Namespace, entry: registry.Entry) -> contextlib.AbstractContextManager[None]:
     """Looks for races while entered, where that was asked for."""
-    from pytest_qcom.session import looking_for_races
+    from pytest_qcom.devices.races import looking_for_races
 
     return looking_for_races(entry) if options.races else contextlib.nullcontext()
 
 
-def execute(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def execute(options: argparse.Namespace) -> Answer:
     """Runs a Python program whose tinygrad device is the one named."""
     from pytest_qcom.devices import session
 
@@ -436,7 +289,7 @@ def execute(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return None, (), 0
 
 
-def graph(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def graph(options: argparse.Namespace) -> Answer:
     """What ``qcom graph`` does with a captured graph."""
     from pytest_qcom.openpilot import commands
 
@@ -444,18 +297,18 @@ def graph(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
         return commands.run(options)
 
 
-def dsp(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def dsp(options: argparse.Namespace) -> Answer:
     """What ``qcom dsp`` does with the kernel of the Hexagon DSP."""
     from pytest_qcom.dsp import commands
 
     return commands.run(options)
 
 
-def predict(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def predict(options: argparse.Namespace) -> Answer:
     """What the cycle model says of a kernel: speed, waves, what limits it, the roof above it."""
-    from pytest_qcom import prediction
+    from pytest_qcom import prediction, targets
 
-    found = prediction.predict(target_of(options))
+    found = prediction.predict(targets.named(options.kernel, options.case, options.options))
     if options.trace is not None:
         prediction.write_trace(found, options.trace)
     if options.plot is not None:
@@ -464,7 +317,7 @@ def predict(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
     return facts, prediction.lines(facts), 0
 
 
-def verify_timing(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def verify_timing(options: argparse.Namespace) -> Answer:
     """Measured speeds of published kernels against those of the cycle model; 1 where no row can be built."""
     from pytest_qcom import calibration, timings
 
@@ -478,7 +331,7 @@ def verify_timing(options: argparse.Namespace) -> tuple[Facts, Sequence[str], in
     return facts, lines, 0 if facts["built"] else FAILED
 
 
-def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def import_baselines(options: argparse.Namespace) -> Answer:
     """Makes a table of published measurements the baseline of the device that was measured."""
     from pytest_qcom import baselines, measurements, report, targets
 
@@ -496,7 +349,7 @@ def import_baselines(options: argparse.Namespace) -> tuple[Facts, Sequence[str],
     return facts, [*stored.lines(), *left_out], 0
 
 
-def verify_verdicts(options: argparse.Namespace) -> tuple[Facts, Sequence[str], int]:
+def verify_verdicts(options: argparse.Namespace) -> Answer:
     """What a device said of published kernels, against the virtual device in hazards mode emulate.
 
     1 where no row can be built.
@@ -508,15 +361,15 @@ def verify_verdicts(options: argparse.Namespace) -> tuple[Facts, Sequence[str], 
     return facts, verdicts.lines(judged), 0 if facts["built"] else FAILED
 
 
-COMMANDS: tuple[tuple[str, Any, str, Callable[[argparse.ArgumentParser], None]], ...] = (
+COMMANDS: tuple[tuple[str, Command, str, Callable[[argparse.ArgumentParser], None]], ...] = (
     ("list", list_kernels, "the declared kernels", _list_arguments),
     ("devices", list_devices, "the known devices", _no_arguments),
     ("run", run, "run a kernel and check its output", _run_arguments),
     ("compose", compose, "run a sequence of launches and check its output", _compose_arguments),
     ("split", split, "a product over several devices, by rows of C", _split_arguments),
-    ("disasm", disassemble, "the text of a program", _code_arguments),
-    ("asm", assemble, "the instruction words of a program", _asm_arguments),
-    ("lint", lint, "the hazards of a program", _lint_arguments),
+    ("disasm", programs.disassemble, "the text of a program", programs.add_arguments),
+    ("asm", programs.assemble, "the instruction words of a program", programs.add_asm_arguments),
+    ("lint", programs.lint, "the hazards of a program", programs.add_lint_arguments),
     ("predict", predict, "how fast the A630 runs a kernel, by the cycle model", _predict_arguments),
     ("import", import_baselines, "make published measurements the baseline of a device", _import_arguments),
     ("verify-timing", verify_timing, "measured speeds against the cycle model's", _timing_arguments),

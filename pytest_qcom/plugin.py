@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_qcom import benchmarks
 from pytest_qcom.baselines import Measurement
 from pytest_qcom.errors import EnvelopeError, QcomError
 from pytest_qcom.report import row, seed_note, table, trust, versions
@@ -67,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     start(config, config.option)
     if SESSION in config.stash:
         with usage_errors():
-            config.stash[SESSION].prepare_benchmarks(config.option)
+            benchmarks.prepare(config.stash[SESSION], config.option)
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Recorder(config.stash[SESSION]), "qcom-recorder")
 

@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pytest_qcom import baselines, expected, report
-from pytest_qcom.devices import RACES_VARIABLE, races_wanted, registry
+from pytest_qcom.arguments import counted
+from pytest_qcom.devices import registry
+from pytest_qcom.devices.races import RACES_VARIABLE, looking_for_races, races_wanted
 from pytest_qcom.errors import BaselineError, DeviceUnavailable
 from pytest_qcom.settings import Settings
 
@@ -31,7 +32,6 @@ PROPERTY = "qcom"
 PATCH_PROPERTY = "qcom-patch"
 """Name of a patch's."""
 R = TypeVar("R", bound="Timed")
-DEFAULT_STORAGE = "file://./.benchmarks"
 HARDWARE_ROUNDS = 10
 YOUNG = 1
 """The generation of garbage that is collected after each test."""
@@ -67,56 +67,6 @@ class Clock:
         """Counts a launch."""
         self.seconds += seconds
         return seconds
-
-
-@contextlib.contextmanager
-def looking_for_races(entry: registry.Entry) -> Iterator[None]:
-    """While entered, virtual devices that are opened look for races between workgroups.
-
-    Raises:
-        DeviceUnavailable: ``entry`` is hardware, which does not tell.
-    """
-    if not entry.deterministic:
-        raise DeviceUnavailable(
-            f"device {entry.name} and races: hardware does not tell who accessed what; "
-            "use the virtual device",
-            device=entry.name,
-        )
-    before = os.environ.get(RACES_VARIABLE)
-    os.environ[RACES_VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[RACES_VARIABLE]
-        else:
-            os.environ[RACES_VARIABLE] = before
-
-
-def _comparable(name: str, folder: Path) -> str:
-    """``--benchmark-compare=name`` as pytest-benchmark takes it, which has no use for a file's whole name.
-
-    Raises:
-        BaselineError: no file is called so, and pytest-benchmark would compare with nothing.
-    """
-    from pytest_benchmark.storage.file import FileStorage
-    from pytest_benchmark.utils import get_machine_id
-
-    named = (folder / name).resolve()
-    if named.is_file():
-        return str(named)
-    try:
-        found = FileStorage(folder, None, get_machine_id()).query(name)
-    except ValueError:  # a path of several parts that is no file
-        found = []
-    if not found:
-        there = ", ".join(sorted(path.name for path in folder.glob("*.json")))
-        raise BaselineError(
-            f"--benchmark-compare={name}: no such file in {folder}; there are {there}, and without a name it "
-            f"is the newest one",
-            path=str(folder),
-        )
-    return name
 
 
 class Session:
@@ -253,51 +203,6 @@ class Session:
             name = str(path)
         return report.header(self.entry.name, self.entry.chip, self.entry.mode, self.settings.hazards, name)
 
-    def prepare_benchmarks(self, option: Any) -> None:
-        """Points pytest-benchmark at the device's stored floors, and refuses what it would pass silently.
-
-        Raises:
-            DeviceUnavailable: the tests would run on the one device from several processes.
-            BaselineError: the file that is to be rewritten or compared with is missing, malformed, or holds
-                another device's or mode's times; or comparing is asked where benchmarks are off, or limits of
-                it without comparing.
-        """
-        workers = getattr(option, "numprocesses", None)
-        if self.settings.asked and workers and not self.entry.shared and option.dist != "loadgroup":
-            raise DeviceUnavailable(
-                f"device {self.entry.name} with -n: it is one device, for one process at a time; "
-                f"run without -n, or with --dist loadgroup"
-            )
-        if self.settings.update and baselines.newest(self.settings.baselines, self.settings.device):
-            _ = self.baseline
-        if not self.settings.asked or getattr(option, "benchmark_storage", None) != DEFAULT_STORAGE:
-            return
-        if option.benchmark_compare_fail and workers:
-            raise BaselineError(
-                "--benchmark-compare-fail with -n: pytest-xdist turns benchmarks off, so nothing would be "
-                "compared; run without -n (floors are checked either way)"
-            )
-        if option.benchmark_compare_fail and not option.benchmark_compare:
-            raise BaselineError(
-                "--benchmark-compare-fail without --benchmark-compare: nothing would be compared; give both "
-                "(floors are checked either way)"
-            )
-        if option.benchmark_compare:
-            self._check_comparable()
-        folder = self.settings.baselines / self.settings.device
-        if folder.is_dir():
-            option.benchmark_storage = f"file://{folder}"
-        if isinstance(option.benchmark_compare, str):
-            option.benchmark_compare = _comparable(option.benchmark_compare, folder)
-
-    def _check_comparable(self) -> None:
-        stored = self.baseline.document["machine_info"]
-        if stored != self.machine.info():
-            raise BaselineError(
-                f"compare on {self.machine.name}: {self.baseline.path} was measured on {stored}, this is "
-                f"{self.machine.info()}; measure again with --qcom-update-baselines"
-            )
-
     def run(
         self,
         target: Target | Composed,
@@ -427,4 +332,4 @@ class Session:
             BaselineError: nothing was measured, or the file cannot be written.
         """
         path = baselines.update(self.settings.baselines, self.machine, measured, report.versions())
-        return f"{len(measured)} floors of {self.machine.name} written to {path}"
+        return f"{counted(len(measured), 'floor')} of {self.machine.name} written to {path}"

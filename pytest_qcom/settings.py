@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qcom.arguments import integer
-from pytest_qcom.devices import HAZARD_MODES, RACES_VARIABLE
+from pytest_qcom.devices import HAZARD_MODES
+from pytest_qcom.devices.races import RACES_VARIABLE
 
 DEFAULT_DEVICE = "virtual"
 DEVICE_VARIABLE = "QCOM_DEVICE"

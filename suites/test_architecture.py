@@ -23,7 +23,7 @@ ARROWS: dict[str, set[str]] = {
     "analysis": {"isa", "chip"},
     "kernels": {"isa", "envelope", "chip"},
     "openpilot": {"arguments", "chip", "devices", "kernels", "isa", "envelope"},
-    "dsp": set(),
+    "dsp": {"arguments"},
     "devices": {"virtual", "envelope", "analysis", "chip", "isa"},
     "inputs": set(),
     "expected": set(),
@@ -40,13 +40,14 @@ ARROWS: dict[str, set[str]] = {
     "timings": {"analysis", "kernels", "measurements", "tables"},
     "calibration": {"analysis", "timings"},
     "prediction": {"analysis", "chip", "isa", "kernels", "targets", "timings"},
+    "programs": {"analysis", "arguments", "envelope", "isa", "linting", "targets"},
     "linting": {"analysis", "kernels", "timings"},
     "verdicts": {"analysis", "chip", "conformance", "devices", "kernels", "linting", "tables", "timings"},
     "fidelity": {"analysis", "calibration", "chip", "timings", "verdicts"},
     "report": {"analysis", "baselines", "fidelity"},
 }
 """Room to the rooms that it may use; ``errors`` is for all."""
-TOP = {"", "session", "plugin", "cli"}
+TOP = {"", "session", "benchmarks", "plugin", "cli"}
 """What puts the rooms together; they may use every room."""
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from pytest_qcom.analysis import hazards, timing
 from pytest_qcom.analysis.clock import Clock
 from pytest_qcom.analysis.findings import Finding, errors
-from pytest_qcom.devices import HAZARD_MODES, RACES_VARIABLE, races_wanted
+from pytest_qcom.devices import HAZARD_MODES
+from pytest_qcom.devices.races import RACES_VARIABLE, races_wanted
 from pytest_qcom.devices.runtime import RuntimeDevice
 from pytest_qcom.errors import DeviceUnavailable
 from pytest_qcom.isa.instruction import FiberId
@@ -22,7 +23,7 @@ from pytest_qcom.virtual.gpu import ProgramHook, VirtualGpu
 
 
 def gpu(hazards_mode: str, timed: bool = True) -> VirtualGpu:
-    """A virtual A630, which looks for races where :data:`~pytest_qcom.devices.RACES_VARIABLE` is set.
+    """A virtual A630, which looks for races where :data:`~pytest_qcom.devices.races.RACES_VARIABLE` is set.
 
     Args:
         hazards_mode: ``strict``: a program with a hazard does not run; ``emulate``: it computes what its

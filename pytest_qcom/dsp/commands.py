@@ -8,16 +8,14 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_qcom.arguments import FAILED, Answer
 from pytest_qcom.errors import KernelError, closest
 
 if TYPE_CHECKING:
     from pytest_qcom.dsp.gemm import Options
 
-Answer = tuple[Any, Sequence[str], int]
-
 NAME = "DSP GEMM"
 WORDS = {"true": True, "false": False}
-FAILED = 1
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

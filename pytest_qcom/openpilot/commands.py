@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_qcom.arguments import fraction, natural, positive
+from pytest_qcom.arguments import Answer, add_seed, counted, fraction, positive
 from pytest_qcom.errors import GraphError
 
 if TYPE_CHECKING:
     from pytest_qcom.devices.registry import Entry
     from pytest_qcom.openpilot.graph import Graph
     from pytest_qcom.openpilot.places import Place
-
-Answer = tuple[Any, Sequence[str], int]
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -36,7 +34,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--rounding", default="half", metavar="NAME", help="scan: half, byte or nibble")
     sub.add_argument("--chunks", type=positive, default=8, metavar="N", help="scan: into how many parts")
     sub.add_argument("--cases", type=positive, default=8, metavar="N", help="correction: how many inputs")
-    sub.add_argument("--seed", type=natural, default=0, help="of random inputs and weights")
+    add_seed(sub, "inputs and weights")
 
 
 def run(options: argparse.Namespace) -> Answer:
@@ -190,7 +188,7 @@ def _patch(options: argparse.Namespace) -> Answer:
 
 
 def _patch_line(found: dict[str, Any]) -> str:
-    sites = "1 site" if len(found["sites"]) == 1 else f"{len(found['sites'])} sites"
+    sites = counted(len(found["sites"]), "site")
     line = f"{found['patch']}: {sites}, {found['calls'][0]} to {found['calls'][1]} calls"
     if not found["applied"]:
         line = f"{found['patch']}: not applied: {found['reason']}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_qcom.arguments import counted
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import execution, lanes
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View
@@ -64,7 +65,7 @@ def _view(view: View) -> str:
 
 def show_lines(facts: Facts) -> Iterator[str]:
     """:func:`show` as text."""
-    yield f"graph {facts['digest']}: {len(facts['calls'])} calls"
+    yield f"graph {facts['digest']}: {counted(len(facts['calls']), 'call')}"
     for item in facts["inputs"]:
         yield f"input {item['name']}: {item['dtype']}{item['shape']}"
     yield ", ".join(f"{kind} {size / 1024:.1f} KiB" for kind, size in facts["bytes"].items())
@@ -152,7 +153,7 @@ def profile(graph: Graph, generator: np.random.Generator, run: execution.Execute
 
 def profile_lines(facts: Facts) -> Iterator[str]:
     """:func:`profile` as text."""
-    yield f"{1e3 * facts['seconds']:.4f} ms in {len(facts['by_call'])} calls"
+    yield f"{1e3 * facts['seconds']:.4f} ms in {counted(len(facts['by_call']), 'call')}"
     yield (
         f"{1e3 * facts['critical_seconds']:.4f} ms along the critical path of "
         f"{len(facts['critical_path'])}: {', '.join(map(str, facts['critical_path']))}"

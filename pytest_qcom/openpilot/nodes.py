@@ -297,11 +297,3 @@ def with_binary(program: Record, code: bytes) -> Record:
     kind, void, none, _, *others = srcs[3].arguments
     binary = pickles.call(_UOPS, "UOp", kind, void, none, code, *others)
     return pickles.call(_UOPS, "UOp", operation, dtype, (*srcs[:3], binary), *rest)
-
-
-def with_launch(program: Record, groups: Sequence[int], local: Sequence[int]) -> Record:
-    """A PROGRAM with another launch."""
-    operation, dtype, srcs, info, *rest = program.arguments
-    fields = {**info.fields, "global_size": tuple(groups), "local_size": tuple(local)}
-    changed = pickles.made(_UOPS, "ProgramInfo", **fields)
-    return pickles.call(_UOPS, "UOp", operation, dtype, srcs, changed, *rest)

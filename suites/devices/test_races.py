@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from pytest_qcom.cli import main
-from pytest_qcom.devices import RACES_VARIABLE, registry, virtual
+from pytest_qcom.devices import registry, virtual
+from pytest_qcom.devices.races import RACES_VARIABLE, looking_for_races
 from pytest_qcom.envelope import Argument, ArgumentKind, Envelope
 from pytest_qcom.errors import DeviceUnavailable, RaceError
 from pytest_qcom.isa.assembler import Assembler
-from pytest_qcom.session import looking_for_races
 
 GROUP = (64, 1, 1)
 QCOM = (sys.executable, "-c", "import sys; from pytest_qcom.cli import main; sys.exit(main())")

@@ -126,7 +126,7 @@ def test_one_virtual_gpu_for_the_process() -> None:
 
 
 SETTINGS = """
-from pytest_qcom.devices import RACES_VARIABLE
+from pytest_qcom.devices.races import RACES_VARIABLE
 executors = []
 for mode, races in (("strict", "0"), ("emulate", "0"), ("off", "1"), ("strict", "0")):
     os.environ[RACES_VARIABLE] = races

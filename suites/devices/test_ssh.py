@@ -144,7 +144,7 @@ def test_graphs_run_there_from_a_shell(
     assert cli.main(["graph", "profile", "pack.pkl", *there]) == 0
     assert cli.main(["graph", "patch", "pack.pkl", "--patch", "input-pack", "--check", *there]) == 0
     said = capsys.readouterr().out
-    assert " ms in 1 calls\n" in said and "input-pack: 1 site, 1 to 1 calls, " in said
+    assert " ms in 1 call\n" in said and "input-pack: 1 site, 1 to 1 calls, " in said
     assert cli.main(["graph", "profile", "pack.pkl", "--device", "gone"]) == cli.BAD_INPUT
     assert capsys.readouterr().err.startswith(f"qcom: device gone ({project / PROJECT_FILE}): ")
     assert cli.main(["graph", "capture", "x.pkl", "--onnx", "x.onnx", *there]) == cli.BAD_INPUT

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_qcom import cli, measurements
+from pytest_qcom.arguments import FAILED
 from pytest_qcom.kernels.registry import KERNELS
 
 SMALL = ["gemm_4xn_fp16", "m=16", "n=512", "k=16", "k-unroll=1"]
@@ -197,7 +198,7 @@ def test_a_table_of_which_no_row_can_be_built_is_not_judged(
     }
     table.write_text(",".join(columns) + "\n" + ",".join(values.get(name, "") for name in columns) + "\n")
     for command in ("verify-timing", "verify-verdicts"):
-        assert facts(command, str(table), code=cli.FAILED)["not_built"] == 1
+        assert facts(command, str(table), code=FAILED)["not_built"] == 1
 
 
 @pytest.mark.parametrize("rounds", ["0", "-3", "many"])
@@ -244,11 +245,19 @@ def test_what_repeats_a_run_says_where_it_ran(facts: Callable[..., Any]) -> None
     assert found["repeat"].endswith(" --seed 5 --hazards off")
 
 
-def test_text_without_an_instruction(tmp_path: Path, refusal: Callable[..., str]) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"; nothing yet\n", "no instruction in it; write Mesa's text, one a line"),
+        (b"nop\n\xff", "no text (byte 4); give --binary for a CL binary, or Mesa's text"),
+    ],
+)
+def test_text_that_is_no_program(
+    tmp_path: Path, refusal: Callable[..., str], content: bytes, words: str
+) -> None:
     path = tmp_path / "empty.asm"
-    path.write_text("; nothing yet\n")
-    words = f"qcom: file {path}: no instruction in it; write Mesa's text, one a line"
-    assert refusal("disasm", "--text", str(path)).rstrip() == words
+    path.write_bytes(content)
+    assert refusal("disasm", "--text", str(path)).rstrip() == f"qcom: file {path}: {words}"
 
 
 def test_broken_assembly_text(tmp_path: Path, refusal: Callable[..., str]) -> None:
