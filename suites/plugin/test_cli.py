@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qcom import cli, measurements
+from pytest_qcom import cli, measurements, programs
 from pytest_qcom.arguments import FAILED
 from pytest_qcom.kernels.registry import KERNELS
 
@@ -225,7 +225,7 @@ def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_read", interrupt)
+    monkeypatch.setattr(programs, "_read", interrupt)
     assert cli.main(["disasm", "--text", "any"]) == 130
     assert capsys.readouterr().err == "qcom: interrupted\n"
 
