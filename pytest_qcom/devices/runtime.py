@@ -1,30 +1,22 @@
 """A device over tinygrad's QCOM runtime: the one class for hardware and for the virtual A630.
 
-tinygrad (0.14.0, unmodified) opens the node, allocates, builds the command stream and reads the timestamps.
-What is added to it stands here: QCOM CL binaries without the vendor's compiler, and THREAD128 for a launch.
+tinygrad opens the node, allocates, builds the command stream and reads the timestamps; what it lacks for
+QCOM CL binaries stands in :mod:`pytest_qcom.devices.hcq`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tinygrad.device import BufferSpec, TinyELF
-from tinygrad.dtype import dtypes
+from tinygrad.device import TinyELF
 from tinygrad.helpers import Target
-from tinygrad.renderer import Renderer
-from tinygrad.runtime import ops_qcom
-from tinygrad.runtime.autogen import kgsl
-from tinygrad.runtime.support.hcq import HCQCompiled
 
 from pytest_qcom import envelope
 from pytest_qcom.devices.admission import (
@@ -37,133 +29,16 @@ from pytest_qcom.devices.admission import (
     check_tensors,
 )
 from pytest_qcom.devices.device import Tensor
+from pytest_qcom.devices.hcq import SPEC, Handle, Program, Runtime, signature_of
 from pytest_qcom.envelope import Envelope
 from pytest_qcom.errors import DeviceUnavailable, GpuHang, LaunchError, QcomError
 from pytest_qcom.virtual import registers as regs
-from pytest_qcom.virtual.dispatch import Format
 from pytest_qcom.virtual.gpu import collector_paused
 
-_IMAGE_TYPES = {
-    np.dtype(np.float16): dtypes.half,
-    np.dtype(np.float32): dtypes.float,
-    np.dtype(np.uint32): dtypes.uint,  # tinygrad's descriptor is the float one; 32-bit words pass unchanged
-    np.dtype(np.int8): dtypes.int8,  # read as fractions of 127
-}
-_IMAGE_DIMENSIONS = 3
 _IMAGE_ALIGN = 64  # bytes: A6XX_TEX_CONST_4 holds an address without its low six bits
-_SPEC = BufferSpec(cpu_access=True, nolru=True)
-_THREADSIZE = {
-    regs.SP_CS_CNTL_0.address: (0, regs.SP_CS_CNTL_0["THREADSIZE"].mask),
-    regs.SP_CS_NDRANGE_0.address: (
-        regs.SP_CS_WGE_CNTL.address - regs.SP_CS_NDRANGE_0.address,
-        regs.SP_CS_WGE_CNTL["THREADSIZE"].mask,
-    ),
-}  # the two register writes that hold the wave size: which of their values, which bit
-_numbers = itertools.count()
-
 Limit = Callable[[int, int], None]
 """Holds the GPU to the size that was asked for: (address, bytes)."""
 Opening = Callable[[], contextlib.AbstractContextManager[None]]
-
-
-class _Queue(ops_qcom.QCOMComputeQueue):  # type: ignore[misc]
-    """tinygrad's command stream, with the wave size and register mode of the program that is launched."""
-
-    _program: _Program | None = None
-
-    def exec(self, prg: _Program, *args: Any) -> Any:
-        self._program = prg
-        return super().exec(prg, *args)
-
-    def reg(self, reg: int, *vals: int) -> None:
-        values = [*self.dev.forced.get(reg, vals)]
-        if self._program is not None:
-            if self._program.thread128 and reg in _THREADSIZE:
-                index, bit = _THREADSIZE[reg]
-                values[index] |= bit
-            if self._program.merged and reg == regs.SP_CS_CNTL_0.address:
-                values[0] |= regs.SP_CS_CNTL_0["MERGEDREGS"].mask
-        super().reg(reg, *values)
-
-
-class _Arguments(ops_qcom.QCOMArgsState):  # type: ignore[misc]
-    """tinygrad's arguments of a launch, with the format of images of bytes, which it does not know."""
-
-    def __init__(self, buf: Any, prg: _Program, bufs: tuple[Any, ...], vals: tuple[Any, ...] = ()) -> None:
-        super().__init__(buf, prg, bufs, vals)
-        images = [kind for _, _, kind, shape in prg.signature if len(shape) == _IMAGE_DIMENSIONS]
-        for index, kind in enumerate(images[prg.ibo_cnt :]):
-            if kind is dtypes.int8:
-                word = ops_qcom.qreg.a6xx_tex_const_0(
-                    0x8, swiz_x=0, swiz_y=1, swiz_z=2, swiz_w=3, fmt=Format.RGBA8_SNORM.value
-                )
-                self.bind_sints_to_buf(word, buf=self.buf, fmt="I", offset=prg.tex_off + 0x40 * index)
-
-
-class _Program(ops_qcom.QCOMProgram):  # type: ignore[misc]
-    """A QCOM CL binary, loaded."""
-
-    thread128 = False
-    merged = False
-
-    def __init__(self, dev: _Runtime, obj: TinyELF) -> None:
-        super().__init__(dev, obj)
-        self.args_state_t = _Arguments
-
-
-class _Runtime(ops_qcom.QCOMDevice):  # type: ignore[misc]
-    """tinygrad's device, apart from the one that ``Tensor`` programs use, and for QCOM CL binaries alone."""
-
-    def __init__(self) -> None:
-        # Signals are shared within a peer group; a group of our own keeps two devices apart.
-        self.iface = SimpleNamespace(peer_group=f"pytest-qcom {next(_numbers)}", count=1)
-        super().__init__("QCOM")
-        self.forced: dict[int, tuple[int, ...]] = {}
-        self.hw_compute_queue_t = functools.partial(_Queue, self)
-
-    @property
-    def renderer(self) -> Renderer:
-        """None that compiles: the runtime only asks whether its binaries are Mesa's."""
-        return Renderer(Target("QCOM", arch=self.arch))
-
-    def settle(self) -> None:
-        """Ends what was submitted but will not end by itself: tinygrad waits for nothing any more."""
-        self.error_state = None
-        self.timeline_signal.value = self.timeline_value - 1
-
-    def release(self) -> None:
-        """Gives back the context and the memory that tinygrad keeps until the process ends, some 100 MB.
-
-        Programs that are collected later free their own memory; there is no signal left to wait for.
-        """
-        self.allocator.free_cache()
-        stack = [self._stack] if hasattr(self, "_stack") else []
-        pages = HCQCompiled.signal_pages[self.peer_group]
-        kept = [*self.allocator.b, self.cmd_buf, self.kernargs_buf, self.border_color_buf, *stack, *pages]
-        for table in (HCQCompiled.peer_groups, HCQCompiled.signal_pages, HCQCompiled.signal_pool):
-            table.pop(self.peer_group, None)
-        del self.timeline_signal
-        for buffer in kept:
-            self._gpu_free(buffer)
-        kgsl.IOCTL_KGSL_DRAWCTXT_DESTROY(self.fd, drawctxt_id=self.ctx)
-
-
-class _Handle:
-    """Memory of a device, freed with its last user, or by a reset; or a part of another handle's.
-
-    ``whole``: the handle that a part is of, which it keeps.
-    """
-
-    def __init__(self, runtime: _Runtime, buffer: Any, whole: _Handle | None = None) -> None:
-        self.runtime = runtime
-        self.buffer = buffer
-        self.whole = whole
-        self.free: weakref.finalize[..., _Handle]
-        if whole is not None:
-            self.free = whole.free
-            return
-        self.free = weakref.finalize(self, runtime.allocator.free, buffer, buffer.size, _SPEC)
-        self.free.atexit = False
 
 
 class RuntimeDevice:
@@ -191,8 +66,8 @@ class RuntimeDevice:
         self.mode = mode
         self._limit = limit
         self._opening = opening
-        self._handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
-        self._programs: dict[tuple[Any, ...], tuple[_Program, Envelope]] = {}
+        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._programs: dict[tuple[Any, ...], tuple[Program, Envelope]] = {}
         self._runtime = self._open()
         self._closed = False
 
@@ -261,7 +136,7 @@ class RuntimeDevice:
                 f"{_IMAGE_ALIGN}; give another start"
             )
         part = handle.buffer.offset(start * size, count * size)
-        return Tensor(tuple(shape), tensor.dtype, image, _Handle(self._runtime, part, handle))
+        return Tensor(tuple(shape), tensor.dtype, image, Handle(self._runtime, part, handle))
 
     def download(self, tensor: Tensor) -> NDArray[Any]:
         """A copy of the contents, in the tensor's shape and dtype.
@@ -364,10 +239,10 @@ class RuntimeDevice:
             self._closed = True
             self._runtime.release()
 
-    def _open(self) -> _Runtime:
+    def _open(self) -> Runtime:
         try:
             with self._opening():
-                return _Runtime()
+                return Runtime()
         except OSError as error:
             raise DeviceUnavailable(
                 f"device {self.name}: {ops_path(error)} does not open ({error.strerror}); check that "
@@ -390,12 +265,12 @@ class RuntimeDevice:
         if image:
             check_image(shape, dtype)
         try:
-            buffer = self._runtime.allocator.alloc(nbytes, _SPEC)
+            buffer = self._runtime.allocator.alloc(nbytes, SPEC)
         except (MemoryError, OSError) as error:
             raise LaunchError(
                 f"memory for shape {shape} of {dtype}: no {nbytes} bytes are left ({error}); use less"
             ) from error
-        handle = _Handle(self._runtime, buffer)
+        handle = Handle(self._runtime, buffer)
         self._handles.add(handle)
         if self._limit is not None:
             self._limit(int(handle.buffer.va_addr), nbytes)
@@ -406,18 +281,18 @@ class RuntimeDevice:
         with self._explained("upload"):
             self._runtime.allocator._copyin(tensor.handle.buffer, data.copy().data)
 
-    def _handle(self, tensor: Tensor, what: str) -> _Handle:
+    def _handle(self, tensor: Tensor, what: str) -> Handle:
         self._require_open()
         check_tensors(what, (tensor,))
         handle = tensor.handle
-        if not isinstance(handle, _Handle) or handle.runtime is not self._runtime or not handle.free.alive:
+        if not isinstance(handle, Handle) or handle.runtime is not self._runtime or not handle.free.alive:
             raise LaunchError(
                 f"{what} with a tensor of shape {tensor.shape} that {self.name} does not hold: it is of "
                 "another device or was freed by a reset; upload it again"
             )
         return handle
 
-    def _program(self, binary: bytes, name: str, args: tuple[Tensor, ...]) -> tuple[_Program, Envelope]:
+    def _program(self, binary: bytes, name: str, args: tuple[Tensor, ...]) -> tuple[Program, Envelope]:
         """The loaded program for a binary and the shapes of its arguments."""
         shapes = tuple((tensor.shape, tensor.dtype.str, tensor.image) for tensor in args)
         key = (binary, name, shapes)
@@ -425,10 +300,10 @@ class RuntimeDevice:
             content = envelope.parse(binary, name)
             check_arguments(name, content, args)
             check_resources(name, content)
-            signature = tuple(_signature(index, tensor) for index, tensor in enumerate(args))
+            signature = tuple(signature_of(index, tensor) for index, tensor in enumerate(args))
             lib = binary if content.merged is None else replace(content, merged=None).to_bytes()
             with self._explained(f"launch of {name}"):
-                program = _Program(self._runtime, TinyELF(lib, name, Target("QCOM"), signature))
+                program = Program(self._runtime, TinyELF(lib, name, Target("QCOM"), signature))
             program.merged = bool(content.merged)
             self._programs[key] = program, content
         return self._programs[key]
@@ -437,11 +312,3 @@ class RuntimeDevice:
 def ops_path(error: OSError) -> str:
     """The file that an error of the runtime is about."""
     return str(error.filename or "/dev/kgsl-3d0")
-
-
-def _signature(index: int, tensor: Tensor) -> tuple[str, int, Any, tuple[int, ...]]:
-    """An argument as tinygrad describes it; only an image's shape and type matter to the runtime."""
-    if tensor.image:
-        return (f"data{index}", index, _IMAGE_TYPES[tensor.dtype], tensor.shape)
-    nbytes = math.prod(tensor.shape) * tensor.dtype.itemsize
-    return (f"data{index}", index, dtypes.uint8, (nbytes,))
