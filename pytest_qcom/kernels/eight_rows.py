@@ -20,13 +20,50 @@ _OTHER_NAMES = {
     "stream_col1_sync": "stream_b1_sync",
     "split_stream_col1": "stream_b1",
     "split_stream_col1_sync": "stream_b1_sync",
+    "a_reuse_gap": "split_interleave_a_reuse_gap",
+    "adelay": "a_coord_delay",
+    "base": "split_a",
+    "bdelay": "b_coord_delay",
+    "fast": "split_fast_coords",
+    "fregs": "fregs_override",
+    "gap": "split_unroll_gap",
+    "grouped_cols": "grouped_b_cols",
+    "hregs": "hregs_override",
+    "kunroll": "split_k_unroll",
+    "persistent8": "persistent",
+    "persistent_double_b": "double_b",
+    "persistent_one_sync": "one_sync",
+    "persistent_one_sync_wait": "one_sync_wait",
+    "persistent_pipeline": "pipeline_b",
+    "persistent_pipeline_a": "pipeline_a",
+    "persistent_rotate_b": "rotate_b",
+    "persistent_stagger_b": "stagger_b",
+    "pmad": "split_pre_mad_nops",
+    "prefetch": "split_prefetch_next_b",
+    "prefetch_a": "split_prefetch_next_a",
+    "source_sync": "split_sampler_source_sync",
+    "store_mode": "add256_store_mode",
 }
 """What the notes' scripts call an option."""
 
 
 def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options by the names of the scripts too."""
-    return notes.renamed(given, _OTHER_NAMES)
+    """Options by the names of the scripts too, ``mode`` and what they lack: the ``split-`` in front."""
+    known = Published.__dataclass_fields__
+    found = {}
+    for key, value in notes.renamed(given, _OTHER_NAMES).items():
+        name = key.replace("-", "_")
+        if name == "mode" and value in _MODES:
+            found[value] = True
+        elif name == "separate_regs":
+            found["mergedregs"] = str(value).lower() not in ("true", "1")
+        else:
+            found[f"split_{name}" if name not in known and f"split_{name}" in known else key] = value
+    return found
+
+
+_MODES = ("pipeline", "pipeline4", "batch2")
+"""Forms that one of the scripts names so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,34 @@ _OTHER_NAMES = {
     "repeat_first_store": "repeat_first",
     "repeat_each_store": "repeat_each",
     "repair_row1_store": "repair_row1",
+    "compact": "compact_acc",
+    "dynamic_split": "dynamic_split_k",
+    "fregs": "fregs_override",
+    "hregs": "hregs_override",
+    "image_output": "image_store",
+    "inc": "inc_coords",
+    "low_a": "low_a_coords",
+    "persistent": "persistent_coords",
+    "post": "post_constant",
+    "serial": "serial_b_cols",
 }
 """What the notes' scripts call an option."""
+_FAST: Mapping[str, Any] = dict(
+    **dict.fromkeys(("direct", "compact_acc", "stable_bx", "stable_ay", "inc_coords"), True),
+    **dict.fromkeys(("persistent_coords", "b_first", "first_sync_only"), True),
+    ncols=4,
+    coord_delay=-1,
+    alu_order="auto",
+)
+"""What one of them calls fast, of four columns."""
 
 
 def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options by other names: those of the scripts, and ``partial`` for what is not ``direct``."""
+    """Options by other names: those of the scripts, ``fast`` for several, ``partial`` for not ``direct``."""
     found = notes.renamed(given, _OTHER_NAMES)
+    if str(found.get("fast", "")).lower() in ("true", "1"):
+        del found["fast"]
+        found = {**_FAST, **found}
     partial = str(found.get("partial", "")).lower()
     if partial in ("true", "false"):
         del found["partial"]

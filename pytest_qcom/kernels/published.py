@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pytest_qcom.errors import KernelError, closest
+from pytest_qcom.kernels import family_names
 from pytest_qcom.kernels.kernel import Kernel
 from pytest_qcom.kernels.notes import words
 from pytest_qcom.kernels.registry import KERNELS
@@ -21,31 +22,24 @@ _RUNS = frozenset({"iters", "runs", "seed", "disasm"})
 def kernels(family: str) -> tuple[Kernel, ...]:
     """The declared kernels that rows of ``family`` may be about: those as published where there are such.
 
-    A name whose words stand in another order or that leaves some out is that of the kernel with the fewest
-    words more, if it is one family's.
-
     Raises:
         KernelError: no kernel has that family.
     """
     found = [kernel for kernel in KERNELS.values() if family in (kernel.family, kernel.name)]
-    found = found or _alike(family)
     if not found:
         known = sorted({kernel.family or kernel.name for kernel in KERNELS.values()})
         raise KernelError(f"no declared kernel is of family {family!r}; {closest(family, known)}")
     return tuple(kernel for kernel in found if kernel.family == family) or tuple(found)
 
 
-def _alike(family: str) -> list[Kernel]:
-    wanted = set(family.split("_"))
-    more = {
-        name: len(set(name.split("_")) - wanted)
-        for name in {kernel.family or kernel.name for kernel in KERNELS.values()}
-        if wanted <= set(name.split("_"))
-    }
-    nearest = [name for name, count in more.items() if count == min(more.values())]
-    if len(nearest) != 1:
-        return []
-    return [kernel for kernel in KERNELS.values() if nearest[0] in (kernel.family, kernel.name)]
+def _declared(family: str, given: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """The declared family, and the words with those that its name meant."""
+    every = [*(kernel.family for kernel in KERNELS.values()), *KERNELS]
+    known = {name.removesuffix("_published") for name in every if name}
+    if family not in known and "ncols" in given:
+        family = family_names.of_tile(family, given["ncols"])
+    family, meant = family_names.declared(family, known)
+    return family, {**dict(words(meant)), **given}
 
 
 def options_from_notes(
@@ -62,8 +56,9 @@ def options_from_notes(
     Raises:
         KernelError: an unknown family or word, or a value that an option cannot have.
     """
-    given = {word: value for word, value in words(config) if word not in _RUNS}
-    candidates = [*((kernel, given) for kernel in kernels(family)), *_named(family, given)]
+    plain = {word: value for word, value in words(config) if word not in _RUNS}
+    declared, given = _declared(family, plain)
+    candidates = [*((kernel, given) for kernel in kernels(declared)), *_named(declared, given)]
     problems = []
     for kernel, rest in sorted(candidates, key=lambda one: _likely(one[0], one[1], len(given)), reverse=True):
         try:
@@ -78,9 +73,8 @@ def _named(family: str, given: Mapping[str, str]) -> list[tuple[Kernel, dict[str
     found = []
     for word in given:
         name = f"{family}_{word.replace('-', '_')}"
-        kernel = KERNELS.get(f"{name}_published") or KERNELS.get(name)
-        if kernel is not None:
-            found.append((kernel, {other: value for other, value in given.items() if other != word}))
+        rest = {other: value for other, value in given.items() if other != word}
+        found += [(KERNELS[one], rest) for one in (f"{name}_published", name) if one in KERNELS]
     return found
 
 

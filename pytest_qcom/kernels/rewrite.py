@@ -115,13 +115,18 @@ def _outstanding(program: Program) -> list[frozenset[tuple[Reg, int]]]:
 
 @dataclass(frozen=True, slots=True)
 class MadRepeat:
-    """Packs four scalar MADs with one scalar factor and neighbouring lanes into a repeated one."""
+    """Packs four scalar MADs with one scalar factor and neighbouring lanes into a repeated one.
+
+    ``most``: only so many of them, the first; -1 is all.
+    """
 
     name: str = "pack-repeats"
     summary: str = "four scalar MADs of neighbouring lanes become one (rpt3)"
+    most: int = -1
 
     def find(self, program: Program) -> Findings:
-        return _find_runs(program, length=_LANES, repeat=0)
+        sites, refusals = _find_runs(program, length=_LANES, repeat=0)
+        return sites[: self.most if self.most >= 0 else None], refusals
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,6 +322,14 @@ def test_files_and_what_goes_around(words: str, footprint: tuple[int, int], broa
     assert sum(instr.op.name == "quad_shuffle.brcst" for instr in found.program.instrs) == broadcasts
 
 
+def test_fast_is_several_words() -> None:
+    kernel = KERNELS["gemm_4xn_fp16_published"]
+    fast = kernel.configure({"fast": "1", "low-a": "1", "k-unroll": "4", "post": "true"})
+    assert fast == kernel.configure(
+        dict(notes.words(f"{BEST} alu-order=auto low-a-coords k-unroll=4 post-constant"))
+    )
+
+
 def test_half_of_the_columns_is_half_of_the_work() -> None:
     whole, half = build(""), build("first-cols-only")
     assert half.work == whole.work / 2

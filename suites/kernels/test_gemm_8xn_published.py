@@ -461,3 +461,31 @@ def test_sync_mask_counts_groups(mask: int, syncs: int) -> None:
     assert found["sy"] == syncs + 1  # and the prologue's
     waiting = kernel.build(replace(options, split_sync_wait=3)).program.instrs
     assert len(waiting) == found["instructions"] + 6 - syncs  # six groups: four of them one k each
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (
+            {"base": "1", "adelay": "3", "bdelay": "-1", "pmad": "0", "grouped_cols": "1", "fregs": "9"},
+            dict(
+                a_coord_delay=3, b_coord_delay=-1, split_pre_mad_nops=0, grouped_b_cols=True, fregs_override=9
+            ),
+        ),
+        (
+            {"base": "1", "kunroll": "4", "high-a": "1", "prefetch": "1", "store-mode": "tight", "gap": "2"},
+            dict(
+                split_k_unroll=4,
+                split_high_a=True,
+                split_prefetch_next_b=True,
+                add256_store_mode="tight",
+                split_unroll_gap=2,
+            ),
+        ),
+        ({"persistent8": "1", "persistent-pipeline": "1", "separate-regs": "1"}, dict(pipeline_b=True)),
+        ({"mode": "pipeline4", "separate_regs": "0"}, dict(pipeline4=True, mergedregs=True)),
+    ],
+)
+def test_options_by_the_names_of_the_scripts(given: dict[str, str], meant: dict[str, Any]) -> None:
+    form = Published(split_a="base" in given, persistent="persistent8" in given)
+    assert KERNELS["gemm_8x8_fp16_published"].configure(given) == replace(form, **meant)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_qcom import conformance
+from pytest_qcom import conformance, linting
+from pytest_qcom.analysis.findings import errors
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.edit import branches
@@ -43,6 +44,36 @@ def test_planes_are_told_apart(device: Device) -> None:
     assert not run.compare().ok
 
 
+PUBLISHED = KERNELS["gemm_8x8_fp16_planar_published"]
+
+
+@pytest.mark.parametrize("case", [case.name for case in PUBLISHED.cases])
+def test_published_planes_are_right_where_hardware_waits(device: Device, lenient: Device, case: str) -> None:
+    """On random matrices; a pair is rewritten under its sample, and the store's texels are not declared."""
+    options = replace(PUBLISHED.configure({}, case), m=32, n=256, k=64)
+    options = replace(options, k_count=options.k_count and 8)
+    run = conformance.prepare(lenient, PUBLISHED, options, np.random.default_rng(5))
+    run.launch()
+    outcome = run.compare()
+    assert outcome.ok
+    assert bool(outcome.checked) != options.no_store
+    if device.mode == "hardware":
+        return
+    rules = {finding.rule.name for finding in errors(linting.lint(run.build))}
+    expected = set() if options.control_only else {"source-overwrite-sy", "early-read"}
+    assert rules <= expected | {"full-footprint"}
+    assert ("full-footprint" in rules) == (case == "declared")
+
+
+def test_published_planes_in_numbers() -> None:
+    """10 moves, 16 samples, 8 delays, 64 products and 4 of rows a step, 5 of control, two between steps."""
+    build = PUBLISHED.build(PUBLISHED.configure({}, "unroll-4"))
+    (branch,) = [index for index, instr in enumerate(build.program.instrs) if branches(instr)]
+    assert branch - build.program.target(branch) == 4 * (2 + 8 + 4 + 8 * 3 + 64) + 5 + 3 * 2
+    assert dict(counts(build.program))["isam"] == 4 * 16
+    assert (build.fregs, build.hregs) == (20, 28)
+
+
 @pytest.mark.parametrize(
     ("case", "rows", "ncols"), [("8x4", 8, 1), ("8x8", 8, 2), ("8x16", 8, 4), ("4x16", 4, 4)]
 )
@@ -62,6 +93,18 @@ def test_a_compiled_shape_has_its_products_and_samples(case: str, rows: int, nco
         ("gemm_8x8_fp16_planar", {"prefetch": "ab"}, "prefetch is 'ab'; give none or b"),
         ("gemm_8x8_fp16_planar", {"k_unroll": 0}, "k-unroll is 0; give 1 or more"),
         ("gemm_8x8_fp16_planar", {"m": 40}, "an output of 40 x 1024 is not made of tiles of 32 x 256"),
+        (
+            "gemm_8x8_fp16_planar_published",
+            {"k_unroll": 3},
+            "256 K steps do not divide by k-unroll 3; the pub",
+        ),
+        (
+            "gemm_8x8_fp16_planar_published",
+            {"k_count": 257},
+            "K steps 0 to 257 of 256; give k-start and k-cou",
+        ),
+        ("gemm_8x8_fp16_planar_published", {"a_coord_delay": 8}, "a-coord-delay is 8; give -1 (none) to 7"),
+        ("gemm_8x8_fp16_planar_published", {"no_store": True, "post_constant": True}, "no-store with post-c"),
         ("gemm_compiled_fp16", {"rows": 6}, "rows is 6; give one of (4, 8)"),
         ("gemm_compiled_fp16", {"ncols": 3}, "ncols is 3; give one of (1, 2, 4)"),
         ("gemm_compiled_fp16", {"k": 48}, "k is 48; rows of images have no padding here"),

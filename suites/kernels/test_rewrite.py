@@ -4,6 +4,7 @@ same."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 
 from pytest_qcom import conformance
 from pytest_qcom.devices.device import Device
+from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
 from pytest_qcom.kernels.families.gemm_4x4_fp16 import PATCHES
 from pytest_qcom.kernels.registry import KERNELS
-from pytest_qcom.kernels.rewrite import MadRepeat, PairMerge, Refusal, Rewrite, SyncStrip, apply
+from pytest_qcom.kernels.rewrite import MadRepeat, PairMerge, Refusal, Rewrite, SyncStrip, apply, counts
 
 GEMM = KERNELS["gemm_4x4_fp16"]
 SAMPLE = "isam.1d (f16)(xyzw)hr0.x, r0.x, s#0, t#0"
@@ -35,7 +37,7 @@ def mads(dst: int, scalar: str, vector: int, count: int = 4) -> list[str]:
     ]
 
 
-def outputs(device: Device, **patches: bool) -> np.ndarray:
+def outputs(device: Device, **patches: bool | int) -> np.ndarray:
     options = GEMM.configure({"m": 32, "n": 256, "k": 36, **patches})
     run = conformance.prepare(device, GEMM, options, np.random.default_rng(2))
     run.launch()
@@ -50,6 +52,22 @@ def test_patched_computes_the_same_bits(device: Device, patches: Sequence[str]) 
     np.testing.assert_array_equal(
         outputs(device), outputs(device, **dict.fromkeys(patches, True)), strict=True
     )
+
+
+@pytest.mark.parametrize("most", [0, 1, 7, 15, 100])
+def test_only_so_many_groups_are_packed(device: Device, most: int) -> None:
+    """The first ones; what is left is as it was, and so are the bits."""
+    words = {"strip_sync": True, "pack_repeats": True, "max_groups": most}
+    programs = [GEMM.build(GEMM.configure({**words, "max_groups": n})).program for n in (most, -1)]
+    some, whole = (dict(counts(program))["rpt3"] for program in programs)
+    assert some == min(most, whole)
+    np.testing.assert_array_equal(outputs(device), outputs(device, **words), strict=True)
+
+
+@pytest.mark.parametrize("words", [{"max_groups": 3}, {"max_groups": -2, "pack_repeats": True}])
+def test_groups_that_nothing_packs(words: dict[str, Any]) -> None:
+    with pytest.raises(KernelError, match=r"^gemm_4x4_fp16: max-groups is -?[23]; give pack-repeats, and -1"):
+        GEMM.build(GEMM.configure(words))
 
 
 @pytest.mark.parametrize("rewrite", PATCHES, ids=lambda rewrite: rewrite.name)

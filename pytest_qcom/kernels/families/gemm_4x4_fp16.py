@@ -10,6 +10,7 @@ Two more shapes were tried on the compiler: eight rows a fiber, and B sampled k 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from pytest_qcom.kernels import matmul
 from pytest_qcom.kernels.gemm import HalfGemm, check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Arrays, Build, Case
 from pytest_qcom.kernels.launch import Tile, emit_place
+from pytest_qcom.kernels.notes import renamed
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.rewrite import MadRepeat, PairMerge, Rewrite, SyncStrip, apply
 from pytest_qcom.kernels.rewrites.remap import AccumulatorRemap
@@ -51,6 +53,7 @@ class Options:
         interleaved_b: each k of B is sampled before its products, those of all rows, and waited for: four
             (sy) in place of one a row.
         strip_sync, remap_accumulators, pack_repeats, merge_pairs: the patches, applied in this order.
+        max_groups: of four MADs each, which ``pack_repeats`` packs, the first ones; -1 is all.
     """
 
     m: int = 1024
@@ -63,6 +66,7 @@ class Options:
     remap_accumulators: bool = False
     pack_repeats: bool = False
     merge_pairs: bool = False
+    max_groups: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +114,18 @@ def _wanted(options: Options) -> tuple[Rewrite, ...]:
         options.pack_repeats,
         options.merge_pairs,
     )
-    return tuple(itertools.compress(PATCHES, wanted))
+    found = itertools.compress(PATCHES, wanted)
+    return tuple(
+        replace(patch, most=options.max_groups) if isinstance(patch, MadRepeat) else patch for patch in found
+    )
 
 
 def _build(options: Options, patches: tuple[Rewrite, ...]) -> Build:
     check_shape(_NAME, options)
     if options.rows not in CHOICES:
         raise KernelError(f"{_NAME}: rows is {options.rows}; give 4 or 8")
+    if options.max_groups < -1 or (options.max_groups >= 0 and not options.pack_repeats):
+        raise KernelError(f"{_NAME}: max-groups is {options.max_groups}; give pack-repeats, and -1 or more")
     tile = Tile(options.rows, 1, options.threads)
     groups = tile.groups(_NAME, options.m, options.n)
     program = compiled(options)
@@ -264,6 +273,7 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, Any]:
     return matmul.half_bound(options, arrays, chains=4)
 
 
+_words = functools.partial(renamed, names={"patch_sync": "strip_sync", "hregs": "hregs_override"})
 _PATCHED = dict(strip_sync=True, pack_repeats=True, merge_pairs=True)
 
 _SOURCE = "qcom_gemm.py of tinygrad's QCOM GEMM experiments; the donor's register map in qcom_asm_gemm.py"
@@ -274,11 +284,13 @@ GEMM = HalfGemm(
     options=Options,
     build=build,
     tolerance=_tolerance,
+    reads=_words,
     cases=(
         Case("compiled", dict(m=64, n=128, k=64)),
         Case("compiled-wide", dict(m=16, n=512, k=20)),
         Case("strip-sync", dict(m=64, n=128, k=64, strip_sync=True)),
         Case("pack-repeats", dict(m=64, n=128, k=64, strip_sync=True, pack_repeats=True)),
+        Case("pack-some", dict(m=64, n=128, k=64, strip_sync=True, pack_repeats=True, max_groups=7)),
         Case("patched", dict(m=64, n=128, k=64, **_PATCHED)),
         Case("patched-tall", dict(m=128, n=128, k=32, **_PATCHED)),
         Case("patched-64", dict(m=16, n=256, k=40, threads=64, **_PATCHED)),
@@ -298,6 +310,7 @@ PUBLISHED = HalfGemm(
     options=Published,
     build=build_published,
     tolerance=_tolerance,
+    reads=_words,
     cases=(
         Case("p146", {}),
         Case("p149", dict(hand=True, hregs_override=24)),

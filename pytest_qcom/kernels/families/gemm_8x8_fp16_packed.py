@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
-from pytest_qcom.kernels import matmul
+from pytest_qcom.kernels import flat, matmul
 from pytest_qcom.kernels.choices import NO_DELAY, check_unroll
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.noted_checks import check_stride
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.rewritten import delay
 from pytest_qcom.kernels.schedule import (
@@ -52,6 +53,7 @@ class Options:
             the full registers over its halves, which need not be unpacked.
         threads: fibers of a workgroup.
         k_unroll: K steps of the loop body, of 4 or, with ``packed=ab``, 8.
+        stride: elements from one row of C to the next, a multiple of 4; 0 is n.
     """
 
     m: int = 1024
@@ -61,6 +63,7 @@ class Options:
     merged_alias: bool = False
     threads: int = 128
     k_unroll: int = 2
+    stride: int = 0
 
 
 def _order(step: int) -> tuple[int, ...]:
@@ -210,6 +213,7 @@ def check(name: str, options: Options) -> None:
         raise KernelError(f"{name}: packed is {options.packed!r}; give b or ab")
     if options.merged_alias and options.packed != "b":
         raise KernelError(f"{name}: merged-alias is about B alone; give packed=b")
+    check_stride(name, options)
     if options.k % step_of(options):
         raise KernelError(
             f"{name}: k is {options.k}; a texel of A holds {step_of(options)} of them, give a multiple"
@@ -228,7 +232,8 @@ def launch(name: str, options: Options, schedule: Schedule, thread128: bool = Tr
         KernelError: the output is not made of whole workgroup tiles.
     """
     steps = matmul.Sides(options.m, options.n, 4 * (options.k // step_of(options)))  # k as generate counts
-    built = build_gemm(name, steps, schedule, _arguments(options), thread128=thread128)
+    arguments = _arguments(options)
+    built = build_gemm(name, steps, schedule, arguments, stride=options.stride, thread128=thread128)
     return replace(built, work=2e-9 * options.m * options.n * options.k)
 
 
@@ -292,7 +297,14 @@ def _arguments(options: Options) -> tuple[Argument, ...]:
     return (
         Argument("A", (options.m, _width(options), 4), kind, image=True, written=False),
         Argument("B", (options.k, options.n // _HALVES, 4), "uint32", image=True, written=False),
-        Argument("C", (options.m, options.n), "float16", image=False, written=True, pointer=POINTER),
+        Argument(
+            "C",
+            (options.m, options.stride or options.n),
+            "float16",
+            image=False,
+            written=True,
+            pointer=POINTER,
+        ),
     )
 
 
@@ -325,7 +337,8 @@ def _random(options: Options, rng: np.random.Generator) -> Arrays:
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
     """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
-    return matmul.product(options, _plain(options, arrays))
+    found = matmul.product(options, _plain(options, arrays))["C"]
+    return {"C": flat.apart(found, options.stride)}
 
 
 def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
@@ -333,7 +346,8 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     a, b = matmul.matrices(options, _plain(options, arrays))
     step = step_of(options)
     order = (np.arange(0, options.k, step)[:, None] + np.array(_order(step))).reshape(-1)
-    return matmul.half_bound(options, matmul.images(options, a[:, order], b[order]))
+    bound = matmul.half_bound(options, matmul.images(options, a[:, order], b[order]))["C"]
+    return {"C": flat.apart(bound, options.stride)}
 
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:
@@ -354,6 +368,7 @@ GEMM = HalfGemm(
         Case("square", dict(m=64, n=512, k=64)),
         Case("rest", dict(m=32, n=256, k=56)),  # 7 steps of 8, in padded images
         Case("threads-64", dict(m=32, n=256, k=32, threads=64, k_unroll=1)),
+        Case("stride", dict(m=32, n=256, k=24, stride=320)),
         Case("b-n1024", dict(packed="b")),
         Case("b-rest", dict(m=32, n=512, k=44, packed="b")),
         Case("merged-n1024", dict(packed="b", merged_alias=True)),

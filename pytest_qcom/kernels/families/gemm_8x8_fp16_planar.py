@@ -108,7 +108,7 @@ def build(options: Options) -> Build:
         coordinates=Planar(),
         epilogue=ImageStore() if options.image_store else RowMajor(),
     )
-    return build_gemm(NAME, options, schedule, _arguments(options))
+    return build_gemm(NAME, options, schedule, arguments(options))
 
 
 def _plan(ours: RegisterPlan, image: bool) -> RegisterPlan:
@@ -124,7 +124,8 @@ def _plan(ours: RegisterPlan, image: bool) -> RegisterPlan:
     return plan.place("carries", "r4.x", ROWS, over=dead).place("offsets", "r6.x", 2, over=dead)
 
 
-def _arguments(options: Options) -> tuple[Argument, ...]:
+def arguments(options: Options) -> tuple[Argument, ...]:
+    """A, the planes of B, and C; its image comes first."""
     a, b, c = matmul.arguments(options, POINTER)
     planes = [
         replace(b, name=f"B{plane}", shape=(options.k // 4, options.n // 4, 4)) for plane in range(PLANES)
@@ -140,7 +141,7 @@ def _split(arrays: Arrays) -> Arrays:
     return {"A": arrays["A"], **planes}
 
 
-def _joined(arrays: Arrays) -> Arrays:
+def joined(arrays: Arrays) -> Arrays:
     """The planes as the plain kernel's B."""
     planes = np.stack([arrays[f"B{plane}"] for plane in range(PLANES)], axis=1)
     return {"A": arrays["A"], "B": planes.reshape(-1, *planes.shape[2:])}
@@ -156,12 +157,12 @@ def _random(options: Options, rng: np.random.Generator) -> Arrays:
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
     """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
-    return {"C": _shaped(options, matmul.product(options, _joined(arrays))["C"])}
+    return {"C": _shaped(options, matmul.product(options, joined(arrays))["C"])}
 
 
 def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """:func:`~pytest_qcom.kernels.matmul.half_bound`."""
-    return {"C": _shaped(options, matmul.half_bound(options, _joined(arrays))["C"])}
+    return {"C": _shaped(options, matmul.half_bound(options, joined(arrays))["C"])}
 
 
 def _pattern(name: str) -> Callable[[Any], Arrays]:
