@@ -29,7 +29,10 @@ def kernels(family: str) -> tuple[Kernel, ...]:
     if not found:
         known = sorted({kernel.family or kernel.name for kernel in KERNELS.values()})
         raise KernelError(f"no declared kernel is of family {family!r}; {closest(family, known)}")
-    return tuple(kernel for kernel in found if kernel.family == family) or tuple(found)
+    as_published = [kernel for kernel in found if kernel.family == family]
+    if not as_published and f"{family}_published" in KERNELS:
+        as_published = [KERNELS[f"{family}_published"]]
+    return tuple(as_published or found)
 
 
 def _declared(family: str, given: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
@@ -78,11 +81,11 @@ def _named(family: str, given: Mapping[str, str]) -> list[tuple[Kernel, dict[str
     return found
 
 
-def _likely(kernel: Kernel, given: Mapping[str, str], most: int) -> tuple[int, int]:
-    """How likely a row is about a kernel: the words that it knows, and how many options it has."""
+def _likely(kernel: Kernel, given: Mapping[str, str], most: int) -> tuple[int, bool, int]:
+    """How likely a row is about a kernel: what words it knows, if it is as published, how many options."""
     known = {option.name for option in dataclasses.fields(kernel.options)}
     unknown = sum(word.replace("-", "_") not in known for word in _prefixed(known, given))
-    return most - unknown, len(known)
+    return most - unknown, kernel.claim == "as-published", len(known)
 
 
 def configured(kernel: Kernel, config: str, columns: Mapping[str, str]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import notes
+from pytest_qcom.kernels import family_names, notes
 from pytest_qcom.kernels.published import options_from_notes
 from pytest_qcom.kernels.registry import KERNELS
 
@@ -122,11 +122,27 @@ def test_options_given_one_by_one_are_taken_as_they_are() -> None:
         ("dp4", "coord-delay=3", "gemm_dp4_published"),
         ("image_local_gemm", "bk4=4", "gemm_image_local_fp16"),
         ("waksman", "", "gemm_4x8_fp32_waksman"),
+        ("rotate", "", "gemm_4x8_fp32_rotate_published"),
+        ("packed8_gemm", "", "gemm_8x8_fp16_packed_published"),
+        ("divergent_branch", "", "branch_probe"),
+        ("gemm_8xn_fp16", "ncols=4 serial", "gemm_8x16_fp16_published"),
     ],
 )
 def test_words_that_name_a_kernel(family: str, config: str, name: str) -> None:
     kernel, _ = options_from_notes(family, config)
     assert kernel is KERNELS[name]
+
+
+@pytest.mark.parametrize("family", sorted(family_names.OTHERS))
+def test_other_names_of_families_are_about_kernels_that_build(family: str) -> None:
+    kernel, options = options_from_notes(family, "")
+    assert kernel.build(options).program.instrs
+
+
+def test_tiles_of_a_family_of_all_widths() -> None:
+    assert options_from_notes("gemm_4x16_fp16", "b-first") == options_from_notes(
+        "gemm_4xn_fp16", "ncols=4 b-first"
+    )
 
 
 def test_prose_may_mean_the_default() -> None:
