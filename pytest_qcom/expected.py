@@ -75,10 +75,12 @@ def read(name: str) -> tuple[Failure, ...]:
             f"expected failures {name!r}: {error.strerror}; name a file, or one of {known}"
         ) from error
     except ValueError as error:
-        raise ExpectationError(f"expected failures in {path}: {error}") from error
+        raise ExpectationError(
+            f"expected failures in {path}: no readable TOML ({error}); correct it"
+        ) from error
     if document.keys() != {"failure"} or not isinstance(document["failure"], list):
         raise ExpectationError(
-            f"expected failures in {path}: tables [[failure]] and nothing else stand there"
+            f"expected failures in {path}: no tables, or others than [[failure]]; write one table a cause"
         )
     found = tuple(_failure(path, number, table) for number, table in enumerate(document["failure"], 1))
     _distinct(path, found)

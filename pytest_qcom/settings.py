@@ -114,10 +114,12 @@ class Settings:
     @classmethod
     def read(cls, option: Any, ini: Callable[[str], Any], root: Path) -> Settings:
         """From parsed options, ini values and the root folder of the session."""
-        named = option.qcom_device or os.environ.get(DEVICE_VARIABLE) or ini("qcom_device")
+        named = option.qcom_device  # also an empty one, such as a shell makes of a variable that is not set
+        if named is None:
+            named = os.environ.get(DEVICE_VARIABLE) or ini("qcom_device") or None
         return cls(
-            device=named or DEFAULT_DEVICE,
-            asked=bool(named),
+            device=DEFAULT_DEVICE if named is None else named,
+            asked=named is not None,
             hazards=option.qcom_hazards,
             seed=option.qcom_seed,
             update=option.qcom_update_baselines,

@@ -97,9 +97,15 @@ def test_a_listed_test_that_is_no_more(listed: Run, workers: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[failure]\n", "expected failures in {path}: Expected ']]'"),
-        ("known = []\n", "expected failures in {path}: tables [[failure]] and nothing else stand there"),
-        ("failure = 5\n", "expected failures in {path}: tables [[failure]] and nothing else stand there"),
+        ("[[failure]\n", "expected failures in {path}: no readable TOML (Expected ']]'"),
+        (
+            "known = []\n",
+            "expected failures in {path}: no tables, or others than [[failure]]; write one table a cause",
+        ),
+        (
+            "failure = 5\n",
+            "expected failures in {path}: no tables, or others than [[failure]]; write one table a cause",
+        ),
         ("failure = [5]\n", "expected failures in {path}, table 1: a table is needed"),
         (
             LIST.replace("cause", "reason"),

@@ -94,15 +94,21 @@ def test_ways_to_name_the_device(pytester: pytest.Pytester, run: Run, way: str) 
     result.stdout.fnmatch_lines(["qcom: desk *"])
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+@pytest.mark.parametrize(
+    ("name", "workers", "known"),
+    [
+        ("virtua", [], "did you mean virtual?"),
+        ("virtua", ["-n", "2"], "did you mean virtual?"),
+        ("", [], "there are local, virtual"),  # what a shell makes of a variable that is not set
+    ],
+)
 def test_unknown_device_is_one_error_before_any_test(
-    pytester: pytest.Pytester, run: Run, workers: list[str]
+    pytester: pytest.Pytester, run: Run, name: str, workers: list[str], known: str
 ) -> None:
-    result = run("--qcom-device", "virtua", *workers, test="def test_a(): pass")
+    result = run("--qcom-device", name, *workers, test="def test_a(): pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert [line for line in result.errlines if line] == [
-        f"ERROR: device 'virtua': unknown, name it in {pytester.path / '.qcom-devices.toml'}; "
-        "did you mean virtual?"
+        f"ERROR: device {name!r}: unknown, name it in {pytester.path / '.qcom-devices.toml'}; {known}"
     ]
     result.stdout.no_fnmatch_line("*passed*")
 
