@@ -447,9 +447,10 @@ A630 = Chip(
         Choice(
             "sad",
             "What does sad.s32 compute on the A630?",
-            "(a + b) + c with the modifiers of its operands, as the compilers use it: a three-input addition",
             "|a - b| + c",
-            "use by the vendor's compiler and Mesa's iadd3 on chips with has_sad",
+            "a + b + c, as Mesa has iadd3 on later chips: has_sad is not set for the A630",
+            "the vendor's compiler adds a carry of 1 to the high half of an address as sad.s32 hi, (neg)carry",
+            Certainty.INFERRED,
         ),
         Choice(
             "image-outside",

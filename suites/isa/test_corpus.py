@@ -14,7 +14,7 @@ from pytest_qcom.isa.instruction import Store, Unsupported
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Ty
 from pytest_qcom.isa.text import text
-from suites.isa import nir, nir_textures, oracle
+from suites.isa import nir, nir_alu, nir_textures, oracle
 from suites.isa.corpus import Shader, corpus
 
 
@@ -63,6 +63,12 @@ def test_programs_that_tinygrad_does_not_write() -> None:
 def test_programs_with_textures() -> None:
     """Of all shapes, see :mod:`suites.isa.nir_textures`."""
     check([found.shader for found in nir_textures.programs().values()])
+
+
+@pytest.mark.long
+def test_programs_of_single_operations() -> None:
+    """Of NIR's arithmetic, see :mod:`suites.isa.nir_alu`."""
+    check([nir_alu.program(operation).shader for operation in nir_alu.OPERATIONS])
 
 
 def _stores_bytes(shader: Shader) -> bool:
