@@ -7,6 +7,7 @@ is the expression of its own program.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,15 +76,12 @@ def row_product(name: str, stage: Stage, out: str, quantized: bool = False) -> B
     Raises:
         GraphError: k or n is not divided by the workgroup.
     """
-    from tinygrad.dtype import AddrSpace, dtypes
     from tinygrad.uop.ops import AxisType, UOp
 
     product = stage.product
     n, k = product.n, product.k
-    columns = math.gcd(n // _LANES, 32)
+    columns = _columns(n, k)
     parts = FIBERS // columns
-    if n % _LANES or k % (_LANES * parts) or k * n % 256 or columns * parts != FIBERS:
-        raise GraphError(f"a row of {k} times {n} columns is not divided by {FIBERS} fibers")
     extra = _extra(stage, "e")
     weights = (
         (Array("right", (k, n // _LANES), "uint32"), Array("scale", (n,), "float32"))
@@ -102,24 +100,14 @@ def row_product(name: str, stage: Stage, out: str, quantized: bool = False) -> B
     own, part = fiber % columns, fiber // columns
     loop = UOp.range(k // _LANES // parts, 0, AxisType.REDUCE)
     step = part * (k // _LANES // parts) + loop
-    sums = uops.Sums(_LANES, "float32", slot=1)
-    totals = [sums.within(lane, loop) for lane in range(_LANES)]
-    for inner in range(_LANES):
-        at = step * _LANES + inner
-        factor = left.index(at + product.left_start).load().cast(dtypes.float)
+
+    def texel(at: UOp) -> list[UOp]:
         place = at * (n // _LANES) + group * columns + own
-        texel = _bytes(right.index(place).load()) if quantized else uops.vector(right, place)
-        totals = [total + factor * value for total, value in zip(totals, texel, strict=True)]
-    made = sums.after(totals, loop)
-    shared = UOp.placeholder((FIBERS * _LANES,), dtypes.float, 0, AddrSpace.LOCAL)
-    put = UOp.group(*(shared.index(fiber * _LANES + lane).store(value) for lane, value in enumerate(made)))
-    shared = shared.after(put)
+        return _bytes(right.index(place).load()) if quantized else uops.vector(right, place)
+
+    made = _sums(left, product.left_start, texel, step, loop, slot=1)
     stores = []
-    for turn in range(-(-columns * _LANES // FIBERS)):
-        mine = (fiber + turn * FIBERS) % (columns * _LANES)
-        total = shared.index(mine).load()
-        for other in range(1, parts):
-            total = total + shared.index(mine + other * columns * _LANES).load()
+    for mine, total in _together(made, fiber, columns):
         column = group * (columns * _LANES) + mine
         for scale in scales:
             total = total * scale.index(column).load()
@@ -128,6 +116,35 @@ def row_product(name: str, stage: Stage, out: str, quantized: bool = False) -> B
         value = _value(stage, total, arguments, column, place)
         stores.append(stored.index(place).store(value.cast(uops.kind(out))))
     return uops.compile_uops(name, uops.sink(name, stores), arrays, 2e-9 * n * k)
+
+
+def _columns(n: int, k: int) -> int:
+    """How many texels of columns a workgroup has.
+
+    Raises:
+        GraphError: its fibers do not divide the matrix.
+    """
+    columns = math.gcd(n // _LANES, 32)
+    parts = FIBERS // columns
+    if n % _LANES or k % (_LANES * parts) or k * n % 256 or columns * parts != FIBERS:
+        raise GraphError(f"a row of {k} times {n} columns is not divided by {FIBERS} fibers")
+    return columns
+
+
+def _together(made: list[UOp], fiber: UOp, columns: int) -> Iterator[tuple[UOp, UOp]]:
+    """The sums of a workgroup's parts, put together in local memory: number of a column, and total."""
+    from tinygrad.dtype import AddrSpace, dtypes
+    from tinygrad.uop.ops import UOp
+
+    shared = UOp.placeholder((FIBERS * _LANES,), dtypes.float, 0, AddrSpace.LOCAL)
+    put = UOp.group(*(shared.index(fiber * _LANES + lane).store(value) for lane, value in enumerate(made)))
+    shared = shared.after(put)
+    for turn in range(-(-columns * _LANES // FIBERS)):
+        mine = (fiber + turn * FIBERS) % (columns * _LANES)
+        total = shared.index(mine).load()
+        for other in range(1, FIBERS // columns):
+            total = total + shared.index(mine + other * columns * _LANES).load()
+        yield mine, total
 
 
 def _bytes(word: UOp) -> list[UOp]:
@@ -207,15 +224,29 @@ def rows_of(up: Product, down: Product) -> int:
 
 def _dot(left: UOp, row: UOp, right: UOp, product: Product, column: UOp, slot: int) -> list[UOp]:
     """The sums of four columns, for the row that starts at ``row`` of ``left``."""
-    from tinygrad.dtype import dtypes
     from tinygrad.uop.ops import AxisType, UOp
 
+    def texel(at: UOp) -> list[UOp]:
+        return uops.vector(right, at * (product.n // _LANES) + column)
+
     loop = UOp.range(product.k // _LANES, slot, AxisType.REDUCE)
-    sums = uops.Sums(_LANES, "float32", slot=slot + 1)
+    return _sums(left, row, texel, loop, loop, slot + 1)
+
+
+def _sums(
+    left: UOp, start: UOp | int, texel: Callable[[UOp], list[UOp]], step: UOp, loop: UOp, slot: int
+) -> list[UOp]:
+    """The sums of four columns, of four elements of ``left`` each ``step``, from ``start`` on.
+
+    Args:
+        texel: of an element's number, what stands in its row of the matrix.
+    """
+    from tinygrad.dtype import dtypes
+
+    sums = uops.Sums(_LANES, "float32", slot=slot)
     totals = [sums.within(lane, loop) for lane in range(_LANES)]
     for inner in range(_LANES):
-        at = loop * _LANES + inner
-        factor = left.index(row + at).load().cast(dtypes.float)
-        texel = uops.vector(right, at * (product.n // _LANES) + column)
-        totals = [total + factor * value for total, value in zip(totals, texel, strict=True)]
+        at = step * _LANES + inner
+        factor = left.index(at + start).load().cast(dtypes.float)
+        totals = [total + factor * value for total, value in zip(totals, texel(at), strict=True)]
     return sums.after(totals, loop)
