@@ -12,6 +12,8 @@ from pytest_qcom.kernels.strassen import PRODUCTS
 NAME = "strassen"
 SUMS = {"fp16": "float16", "fp32": "float32"}
 LEAVES = ("gemm", "buffers", "fused", "terminal")
+TILES = {"4x8": (8, 256), "8x8": (16, 256), "halfwave": (16, 64)}
+"""Rows and columns of a workgroup of 64 fibers of the FP32 GEMM."""
 _TEXEL_ROW = 32  # halves in the least pitch of an image
 
 
@@ -20,8 +22,8 @@ class Options:
     """Options of a product by seven products.
 
     Attributes:
-        m, n, k: C is (m, n). A product is 1 / 2**levels of each side: with leaf=gemm m a multiple of 32
-            (FP32: 8), n of 256, k of 32.
+        m, n, k: C is (m, n). A product is 1 / 2**levels of each side: with leaf=gemm m a multiple of 32,
+            n of 256, k of 32; with fp32 m and n of the leaf's tiles.
         levels: 1 to 5.
         form: ``strassen`` or ``winograd``.
         accumulate: ``fp16`` or ``fp32``: sums of the products, and C.
@@ -34,7 +36,9 @@ class Options:
         leaf: what computes the products: ``gemm``, the hand GEMMs; ``buffers``, small products from buffers;
             ``fused``, GEMMs that do the last sums of A and B themselves; ``terminal``, those that do the
             last combination too.
-        leaf_unroll: K steps of the loop body of the FP32 GEMM, a multiple of 3.
+        leaf_tile: of the FP32 GEMM: ``4x8``, ``8x8``, or ``halfwave``: 4x4, 64 columns a workgroup.
+        leaf_threads: fibers of its workgroup: 64 or 128.
+        leaf_unroll: K steps of its loop body; of 4x8 a multiple of 3.
         stream: outer levels whose products are made one after the other, in the same memory: 0 to 2.
         host_sums: with stream, the inner levels' sums are made by this machine's processor, beside the
             products of the part before.
@@ -54,6 +58,8 @@ class Options:
     local: bool = False
     images: bool = False
     leaf: str = "gemm"
+    leaf_tile: str = "4x8"
+    leaf_threads: int = 64
     leaf_unroll: int = 3
     stream: int = 0
     host_sums: bool = False
@@ -132,12 +138,14 @@ def check(options: Options) -> None:
         ("form", options.form, strassen.FORMS),
         ("accumulate", options.accumulate, SUMS),
         ("leaf", options.leaf, LEAVES),
+        ("leaf_tile", options.leaf_tile, TILES),
+        ("leaf_threads", options.leaf_threads, (64, 128)),
         ("together", options.together, (1, 2, 3)),
         ("stream", options.stream, (0, 1, 2)),
     ):
         if given not in known:
             wanted = ", ".join(map(str, known))
-            raise KernelError(f"{NAME}: {name} is {given!r}; give one of {wanted}")
+            raise KernelError(f"{NAME}: {name.replace('_', '-')} is {given!r}; give one of {wanted}")
     for words in _conflicts(options):
         raise KernelError(f"{NAME}: {words}")
     _check_sides(options)
@@ -156,6 +164,12 @@ def _conflicts(options: Options) -> Iterator[str]:
                 yield f"{name.replace('_', '-')} with accumulate=fp16; {words}"
         if fused:
             yield f"leaf={options.leaf} with accumulate=fp16; its sums are float32"
+    single_gemm = options.floats and options.leaf == "gemm"
+    if (options.leaf_tile, options.leaf_threads) != ("4x8", 64) and not single_gemm:
+        yield (
+            f"leaf-tile={options.leaf_tile} and leaf-threads={options.leaf_threads} with leaf={options.leaf} "
+            f"and accumulate={options.accumulate}; give leaf=gemm and accumulate=fp32 too"
+        )
     if fused and options.float_operands:
         yield f"leaf={options.leaf} with float-operands; it samples halves"
     if fused and options.host_sums:
@@ -172,7 +186,9 @@ def _conflicts(options: Options) -> Iterator[str]:
 
 def _check_sides(options: Options) -> None:
     side = 2**options.levels
-    units = {"gemm": (8 if options.floats else 32, 256, _TEXEL_ROW)}.get(options.leaf, (4, 4, 4))
+    rows, cols = TILES[options.leaf_tile]
+    tile = (rows * options.leaf_threads // 64, cols) if options.floats else (32, 256)
+    units = (*tile, _TEXEL_ROW) if options.leaf == "gemm" else (4, 4, 4)
     sides = (options.m, options.n, options.k)
     if any(given < 1 or given % (side * unit) for given, unit in zip(sides, units, strict=True)):
         wanted = " x ".join(str(side * unit) for unit in units)

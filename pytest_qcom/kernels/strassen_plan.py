@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from pytest_qcom.kernels import strassen
 from pytest_qcom.kernels.composition import HostStep, Memory, Plan, Step, Use
 from pytest_qcom.kernels.families import (
+    gemm_4x4_fp32_halfwave,
     gemm_4x8_fp32_batched,
     gemm_8x8_fp16_batched,
+    gemm_8x8_fp32_batched,
     strassen_combine,
     strassen_fused,
     strassen_products,
@@ -190,18 +193,31 @@ def _leaves(options: Options, m: int, n: int, k: int, batches: int) -> tuple[str
     if not options.floats:
         halves = gemm_8x8_fp16_batched.Options(m=m, n=n, k=k, batches=batches, layout="z")
         return gemm_8x8_fp16_batched.GEMM.name, gemm_8x8_fp16_batched.build(halves)
-    singles = gemm_4x8_fp32_batched.Options(
+    return _singles(options, m, n, k, batches)
+
+
+def _singles(options: Options, m: int, n: int, k: int, batches: int) -> tuple[str, Build]:
+    """(name, build) of products that are summed in float32."""
+    half = options.half_products
+    given: dict[str, Any] = dict(
         m=m,
         n=n,
         k=k,
         batches=batches,
-        layout="z" if m & (m - 1) else "row",
-        threads=64,
+        threads=options.leaf_threads,
         k_unroll=options.leaf_unroll,
         image_store=half,
         half_output=half,
         float_inputs=options.float_operands,
     )
+    if options.leaf_tile == "halfwave":
+        halves = gemm_4x4_fp32_halfwave.Options(**given)
+        return gemm_4x4_fp32_halfwave.NAME, gemm_4x4_fp32_halfwave.KERNELS[0].build(halves)
+    layout = "z" if m & (m - 1) else "row"
+    if options.leaf_tile == "8x8":
+        wide = gemm_8x8_fp32_batched.Options(**given, layout=layout)
+        return gemm_8x8_fp32_batched.NAME, gemm_8x8_fp32_batched.build(wide)
+    singles = gemm_4x8_fp32_batched.Options(**given, layout=layout)
     return gemm_4x8_fp32_batched.NAME, gemm_4x8_fp32_batched.build(singles)
 
 

@@ -236,6 +236,16 @@ def test_streaming_needs_the_memory_of_one_part() -> None:
         ({"form": "karatsuba"}, "form is 'karatsuba'; give one of strassen, winograd"),
         ({"accumulate": "int8"}, "accumulate is 'int8'; give one of fp16, fp32"),
         ({"leaf": "tree"}, "leaf is 'tree'; give one of gemm, buffers, fused, terminal"),
+        ({"leaf_tile": "16x4"}, "leaf-tile is '16x4'; give one of 4x8, 8x8, halfwave"),
+        ({"leaf_threads": 256}, "leaf-threads is 256; give one of 64, 128"),
+        (
+            {"leaf_tile": "8x8"},
+            "leaf-tile=8x8 and leaf-threads=64 with leaf=gemm and accumulate=fp16; give leaf=gemm and",
+        ),
+        (
+            {"leaf_tile": "halfwave", "accumulate": "fp32", "m": 40, "leaf_threads": 128},
+            "40 x 1024 x 1024 is not made of 7 products .* give multiples of 64 x 128 x 64",
+        ),
         ({"together": 4}, "together is 4; give one of 1, 2, 3"),
         ({"stream": 3, "levels": 4}, "stream is 3; give one of 0, 1, 2"),
         ({"half_products": True}, "half-products with accumulate=fp16"),

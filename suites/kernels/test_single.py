@@ -232,7 +232,7 @@ def test_hazards_name_declared_cases() -> None:
         ("gemm_wide_fp32_published", {"store_gap": 5}, "store-gap is 5; give one of 0, 8, 16, behind"),
         ("gemm_wide_fp32_published", {"store_gap": 16, "no_store": True}, "store-gap is 16; give one of"),
         ("gemm_wide_fp32_published", {"component_sync_kk": 4}, "component-sync-kk is 4; give 0 to 3"),
-        ("gemm_4x4_fp32_halfwave", {"m": 48}, "m is 48; the row says which product, give a power of 2"),
+        ("gemm_4x4_fp32_halfwave", {"m": 48}, "m is 48; where the row says which product, give a power of 2"),
         ("gemm_4x4_fp32_halfwave", {"batches": 300}, "images are up to 16384 texels high, give 1 to 256"),
         ("gemm_4x4_fp32_halfwave", {"n": 32}, "an output of 64 x 32 is not made of tiles of 16 x 64"),
         ("gemm_4x4_fp32_halfwave_published", {"k_unroll": 2}, "the published loop is one step, give 1"),

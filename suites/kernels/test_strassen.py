@@ -24,6 +24,7 @@ from suites.kernels.conftest import built
 @pytest.mark.qcom_kernel("strassen_terminal_fused")
 @pytest.mark.qcom_kernel("strassen_terminal_hand")
 @pytest.mark.qcom_kernel("gemm_4x8_fp32_batched")
+@pytest.mark.qcom_kernel("gemm_8x8_fp32_batched")
 def test_right_at_its_floor_and_exact_where_no_sum_rounds(
     kernel_run: Callable[[], Outcome], kernel_target: Target, device: Device
 ) -> None:
@@ -138,7 +139,11 @@ def test_local_memory_holds_each_stage_once() -> None:
         ("strassen_terminal_hand", {"m": 520}, "260 x 256 is not made of tiles of 8 x 128"),
         ("strassen_terminal_hand", {"form": "karatsuba"}, "form 'karatsuba'; give one of strassen, winograd"),
         ("gemm_4x8_fp32_batched", {"layout": "stacked"}, "layout is 'stacked'; give one of row, z"),
-        ("gemm_4x8_fp32_batched", {"m": 24}, "m is 24; with layout=row give a power of 2"),
+        ("gemm_4x8_fp32_batched", {"m": 24}, "m is 24; where the row says which product, give"),
+        ("gemm_8x8_fp32_batched", {"layout": "column"}, "layout is 'column'; give one of row, z"),
+        ("gemm_8x8_fp32_batched", {"m": 48}, "m is 48; where the row says which product, give a power of 2"),
+        ("gemm_8x8_fp32_batched", {"half_output": True}, "half-output into a buffer of float32"),
+        ("gemm_8x8_fp32_batched", {"m": 8}, "an output of 8 x 256 is not made of tiles of 16 x 256"),
         ("gemm_4x8_fp32_batched", {"batches": 65}, "65 products of 256 x 256 x 256; images are up to 16384"),
         ("gemm_4x8_fp32_batched", {"half_output": True}, "half-output into a buffer of float32"),
         ("gemm_4x8_fp32_batched", {"k_unroll": 4}, "k-unroll is 4; the banks turn in 3 steps"),

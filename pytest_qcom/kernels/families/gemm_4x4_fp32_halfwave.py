@@ -16,17 +16,16 @@ import numpy as np
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import single, stacks
-from pytest_qcom.kernels.counted import Advance, Aim, Counted, Fetch
+from pytest_qcom.kernels.counted import Advance, Aim, Fetch
 from pytest_qcom.kernels.full import arithmetic
 from pytest_qcom.kernels.full_published import NOTES
-from pytest_qcom.kernels.gemm import LARGEST_IMAGE, check_shape, gemm_launch
+from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import Tile, emit_multiply
+from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
 from pytest_qcom.kernels.tiled import Stored, check_output
-from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_4x4_fp32_halfwave"
 ROWS, SIDE = 4, 16
@@ -54,22 +53,6 @@ class Options(Stored):
         return replace(self, batches=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Stacked(Counted):
-    """Counters that begin in the B of the product that the row belongs to."""
-
-    m: int = 1
-    k: int = 1
-
-    def prepare(self, w: Writer, schedule: Schedule) -> None:
-        k4, ky, row = (schedule.plan[name][0] for name in ("k4", "ky", "row"))
-        w.alu("shr.b", ky, row, self.m.bit_length() - 1)
-        emit_multiply(w, ky, ky, self.k)
-        if self.ahead:
-            w.alu("add.s", ky, ky, self.ahead)
-        w.mov(k4, 0)
-
-
 def build(name: str, published: bool, options: Options) -> Build:
     """The kernel, with the waits that it needs or as published.
 
@@ -79,7 +62,9 @@ def build(name: str, published: bool, options: Options) -> Build:
     _check(name, published, options)
     tile = Tile(ROWS, 1, options.threads, side=SIDE)
     columns, rows, _ = tile.groups(name, options.m, options.n)
-    coordinates = Stacked(early=not published, noted=published, ahead=3 * published, m=options.m, k=options.k)
+    coordinates = stacks.Stacked(
+        early=not published, noted=published, ahead=3 * published, m=options.m, k=options.k
+    )
     loads = (Load("A", _ROWS), Load("B", (0,)))
     phases: Phases = (
         Aim(coordinates, loads),
@@ -120,15 +105,7 @@ def build(name: str, published: bool, options: Options) -> Build:
 def _check(name: str, published: bool, options: Options) -> None:
     check_shape(name, options)
     check_output(name, options)
-    if options.m & (options.m - 1):
-        raise KernelError(f"{name}: m is {options.m}; the row says which product, give a power of 2")
-    if options.k > 1023 and options.k & (options.k - 1):
-        raise KernelError(f"{name}: k is {options.k}; beyond 1023 give a power of 2")
-    if options.batches < 1 or options.batches * max(options.m, options.k) > LARGEST_IMAGE:
-        raise KernelError(
-            f"{name}: {options.batches} products of {options.m} x {options.n} x {options.k}; images are up "
-            f"to {LARGEST_IMAGE} texels high, give 1 to {LARGEST_IMAGE // max(options.m, options.k)}"
-        )
+    stacks.check(name, options)
     if published and options.k_unroll != 1:
         raise KernelError(f"{name}: k-unroll is {options.k_unroll}; the published loop is one step, give 1")
 

@@ -12,21 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import matmul, single, stacks
 from pytest_qcom.kernels.families import gemm_4x8_fp32_rotate as rotate
 from pytest_qcom.kernels.full import arithmetic
-from pytest_qcom.kernels.gemm import LARGEST_IMAGE, check_shape, gemm_launch
+from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import GROUP_Z, Tile, emit_multiply
+from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
 from pytest_qcom.kernels.tiled import Stored, check_output
 from pytest_qcom.kernels.writer import Writer
 
 NAME = "gemm_4x8_fp32_batched"
-LAYOUTS = ("row", "z")
-_LARGEST_FACTOR = 1023
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +61,7 @@ class Batched(rotate.Rotating):
 
     def start(self, w: Writer, schedule: Schedule) -> None:
         row, k4, ky = (schedule.plan[name][0] for name in ("row", "k4", "ky"))
-        if self.layout == "row":
-            w.alu("shr.b", ky, row, self.m.bit_length() - 1)
-        else:
-            w.mov(ky, GROUP_Z)
-            emit_multiply(w, k4, ky, self.m)
-            w.alu("add.s", row, row, k4)
-        emit_multiply(w, ky, ky, self.k)
+        stacks.emit_start(w, self.layout, (self.m, self.k), row, ky, k4)
         w.mov(k4, 0)
 
 
@@ -115,20 +106,8 @@ def build(options: Options) -> Build:
 def _check(options: Options) -> None:
     rotate.check(NAME, options.k, options.k_unroll)
     check_shape(NAME, options)
-    if options.layout not in LAYOUTS:
-        raise KernelError(f"{NAME}: layout is {options.layout!r}; give one of {', '.join(LAYOUTS)}")
-    if options.layout == "row" and options.m & (options.m - 1):
-        raise KernelError(f"{NAME}: m is {options.m}; with layout=row give a power of 2")
+    stacks.check(NAME, options, options.layout)
     check_output(NAME, options)
-    if any(side > _LARGEST_FACTOR and side & (side - 1) for side in (options.m, options.k)):
-        raise KernelError(
-            f"{NAME}: m {options.m} and k {options.k}; beyond {_LARGEST_FACTOR} give powers of 2"
-        )
-    if options.batches < 1 or options.batches * max(options.m, options.k) > LARGEST_IMAGE:
-        raise KernelError(
-            f"{NAME}: {options.batches} products of {options.m} x {options.n} x {options.k}; images are up "
-            f"to {LARGEST_IMAGE} texels high, give 1 to {LARGEST_IMAGE // max(options.m, options.k)}"
-        )
 
 
 def _random(options: Options, rng: np.random.Generator) -> Arrays:

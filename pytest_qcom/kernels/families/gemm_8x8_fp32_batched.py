@@ -1,0 +1,134 @@
+"""Several float32-accumulated products in one launch of the 8x8 kernel: what the notes tried as a leaf.
+
+A, B and C are stacked. A fiber finds out of which product its rows are, and where that product's B starts;
+the K steps are those of :mod:`gemm_rxc_fp32`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pytest_qcom.kernels import single, stacks
+from pytest_qcom.kernels.full import arithmetic, phases, plan
+from pytest_qcom.kernels.gemm import check_shape, gemm_launch
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
+from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.tiled import Columns, Stored, check_output, check_words
+
+NAME = "gemm_8x8_fp32_batched"
+ROWS, COLS = 8, 2
+_FORM = Columns()
+"""Both columns have registers, and coordinates stand where their texels go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Stored):
+    """Options of the batched 8x8 kernel; ``m``, ``n`` and ``k`` are those of each product.
+
+    Attributes:
+        m, n, k: m a multiple of ``threads`` / 4, n of 256, k of 4.
+        batches: products.
+        layout: ``row``: the row says which product (the published batch-stride), so m is a power of 2;
+            ``z``: workgroup z counts products.
+    """
+
+    m: int = 256
+    n: int = 256
+    k: int = 256
+    threads: int = 64
+    k_unroll: int = 2
+    batches: int = 7
+    layout: str = "row"
+
+    def one(self) -> single.Problem:
+        """A product alone."""
+        return replace(self, batches=1)
+
+
+def build(options: Options) -> Build:
+    """One launch for all products.
+
+    Raises:
+        KernelError: options that do not go together, or a shape that is not made of whole tiles.
+    """
+    check_shape(NAME, options)
+    stacks.check(NAME, options, options.layout)
+    check_output(NAME, options)
+    check_words(NAME, options.batches * options.m, options.n)
+    tile = Tile(ROWS, COLS, options.threads)
+    columns, rows, _ = tile.groups(NAME, options.m, options.n)
+    coordinates = stacks.Stacked(early=True, layout=options.layout, m=options.m, k=options.k)
+    schedule = Schedule(
+        tile=tile,
+        plan=plan(tile, _FORM),
+        phases=phases(tile, _FORM, coordinates),
+        coordinates=coordinates,
+        epilogue=ImageStore() if options.image_store else RowMajor(element=4),
+        order=_FORM.alu_order,
+        unroll=options.k_unroll,
+        arithmetic=arithmetic(options.sampler_per_texture),
+    )
+    constants = (
+        *schedule.epilogue.constants(tile, row_bytes=4 * options.n),
+        *loop_constants(options.k, schedule.unroll),
+    )
+    z = options.layout == "z"
+    built = gemm_launch(
+        options,
+        tile,
+        schedule.plan,
+        generate(schedule, options.k),
+        constants,
+        (columns, rows, options.batches) if z else (columns, rows * options.batches, 1),
+        arguments=stacks.arguments(options.one(), options.batches, POINTER),
+        thread128=options.thread128,
+    )
+    return replace(built, work=built.work * options.batches)
+
+
+def _random(options: Options, rng: np.random.Generator) -> Arrays:
+    return stacks.random(options.one(), options.batches, rng)
+
+
+def _pattern(name: str) -> Callable[[Any], Arrays]:
+    return lambda options: stacks.pattern(name, options.one(), options.batches)
+
+
+def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    """Each ``A @ B`` in float64."""
+    return stacks.each(single.product, options.one(), options.batches, arrays)
+
+
+def _tolerance(options: Options, arrays: Arrays) -> Arrays:
+    """:func:`~pytest_qcom.kernels.single.bound` of each product."""
+    return stacks.each(single.bound, options.one(), options.batches, arrays)
+
+
+GEMM = Kernel(
+    name=NAME,
+    summary="several products in one launch of the 8x8 GEMM with float32 sums",
+    options=Options,
+    build=build,
+    inputs=_random,
+    oracle=_oracle,
+    tolerance=_tolerance,
+    patterns={name: _pattern(name) for name in single.PATTERNS},
+    unit="GFLOPS",
+    cases=(
+        Case("n256x7", {}),
+        Case("row", dict(m=16, n=256, k=28, batches=9)),
+        Case("z", dict(m=48, n=512, k=36, batches=3, layout="z")),
+        Case("half-output", dict(m=16, n=256, k=32, batches=7, image_store=True, half_output=True)),
+        Case("float-inputs", dict(m=32, n=256, k=48, batches=2, float_inputs=True, threads=128)),
+        Case("image", dict(m=16, n=256, k=12, batches=5, layout="z", k_unroll=1, image_store=True)),
+    ),
+    source="qcom_strassen3_fused_fp32_check.py of tinygrad's QCOM experiments",
+)
+
+KERNELS = (GEMM,)
