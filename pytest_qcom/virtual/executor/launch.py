@@ -66,23 +66,37 @@ def _records(images: tuple[Image | None, ...], ranges: NDArray[np.uint64]) -> An
     for index, image in enumerate(images):
         if image is None:
             continue
-        mapped = int(image.size > 0 and _contains(ranges, image.address, image.size))
-        _describe(table[index], image, mapped)
+        size, levels = _described(image)
+        mapped = int(size > 0 and _contains(ranges, image.address, size))
+        table[index] = levels[0]
+        table[index].mapped = mapped
+        if image.levels == 1:
+            continue
         table[index].further = ctypes.addressof(table) + free * ctypes.sizeof(TextureRecord)
-        for level in range(1, image.levels):
-            _describe(table[free], image.level(level), mapped)
+        for level in levels[1:]:
+            table[free] = level
+            table[free].mapped = mapped
             free += 1
     return table
 
 
-def _describe(record: TextureRecord, image: Image, mapped: int) -> None:
+@functools.lru_cache(maxsize=4096)
+def _described(image: Image) -> tuple[int, tuple[TextureRecord, ...]]:
+    """An image's size and the records of its levels of detail, whether it is mapped left open."""
+    return image.size, tuple(_describe(image, level) for level in range(image.levels))
+
+
+def _describe(whole: Image, level: int) -> TextureRecord:
+    image = whole.level(level)
+    record = TextureRecord()
     record.address, record.pitch, record.layer = image.address, image.pitch, image.layer_pitch
     record.width, record.height, record.depth = image.width, image.height, image.depth
     record.format, record.texel = image.format.value, image.texel_bytes
-    record.mapped, record.plain = mapped, int(image.swizzle == (0, 1, 2, 3))
+    record.plain = int(image.swizzle == (0, 1, 2, 3))
     record.swizzle[:] = image.swizzle
-    record.levels, record.samples, record.cube = image.levels, image.samples, image.cube
+    record.levels, record.samples, record.cube = whole.levels, image.samples, image.cube
     record.least = _fixed(image.least_lod)
+    return record
 
 
 def _fixed(lod: float) -> int:
