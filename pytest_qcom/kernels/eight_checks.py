@@ -179,4 +179,6 @@ def _check_store(name: str, options: Published) -> None:
     exclude(name, options, ("post_constant", "post_sequence", "no_store", "profile"))
     exclude(name, options, ("stride", "thread_store"))
     require(name, options, "image_store_gap", "image_store")
+    for option in ("thread_store_lid_reg", "thread_store_group_regs"):
+        require(name, options, option, "thread_store")
     check_stride(name, options)

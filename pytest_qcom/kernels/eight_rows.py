@@ -157,6 +157,9 @@ class Published:
         donor4_store: the compiler's store of four rows, twice. image_store: C is an image. thread_store: each
             fiber's tile in one piece. image_store_gap: 8, an idle slot behind each store, or 16, a wait; 0 is
             none.
+        thread_store_lid_reg, thread_store_group_regs: full registers that keep the local id and, by a comma
+            apart, workgroup y and x for that; without them the id is made again. The notes have r28.x
+            and ``r36.y,r36.z``, with which waves have 64 fibers.
         stride: elements from one row of C to the next, a multiple of 4; 0 is n.
         no_store: the products are dropped; post_constant: 1024 is stored in their place, post_sequence: the
             number of each vector of the tile, from 1 on. All are probes.
@@ -273,6 +276,8 @@ class Published:
     image_store: bool = False
     image_store_gap: int = 0
     thread_store: bool = False
+    thread_store_lid_reg: str = ""
+    thread_store_group_regs: str = ""
     stride: int = 0
     donor8_add256_store: bool = False
     add256_store_mode: str = "donor"

@@ -107,6 +107,8 @@ class Published:
             declared.
         safe_store, linear_store, image_store, thread_store: see ``published_stores``; hybrid_store: columns
             from 2 on as safe. What has none of them stores by hand.
+        thread_store_lid_reg, thread_store_group_regs: full registers that keep the local id and, by a comma
+            apart, workgroup y and x for that; without them the id is made again. The notes have r10.x.
         high_store: the image store works in r28 and r29. output_float: its image is of floats.
         stride: elements from one row of C to the next, a multiple of 4; 0 is n.
         store_row_base: C begins so many rows further down.
@@ -182,6 +184,8 @@ class Published:
     linear_store: bool = False
     image_store: bool = False
     thread_store: bool = False
+    thread_store_lid_reg: str = ""
+    thread_store_group_regs: str = ""
     hybrid_store: bool = False
     high_store: bool = False
     store_shlg_offsets: bool = False

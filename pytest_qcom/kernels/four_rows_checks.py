@@ -82,6 +82,8 @@ def check(name: str, options: Published) -> None:
         ("preload_b_safe_coords", "preload_b"),
         ("reuse_separate_b_y", "separate_b_coords"),
         ("stream_b_no_sync", "stream_b"),
+        ("thread_store_lid_reg", "thread_store"),
+        ("thread_store_group_regs", "thread_store"),
         ("high_store", "image_store"),
         ("output_float", "image_store"),
         ("first_cols_offset", "first_cols_only"),

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
-from pytest_qcom.kernels.registers import Block
+from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.writer import Writer
 
 LOCAL_ID = "r0.x"
 GROUP_X = "r51.w"
 GROUP_Y = "r52.x"
 GROUP_Z = "r52.y"
+
+KEPT = {"lid": LOCAL_ID, "group_y": GROUP_Y, "group_x": GROUP_X}
+"""Blocks of one scalar in which a plan that has them keeps these from the first instruction on."""
 
 LANES = 32
 """Fibers side by side along a row of C; neighbours take neighbouring vec4 columns."""
@@ -99,6 +102,13 @@ def emit_place(w: Writer, tile: Tile, row: Reg, col: Reg, scratch: Block) -> Non
     emit_multiply(w, group_y, group_y, tile.group_rows)
     w.alu("add.s", col, group_x, lane)
     w.alu("add.s", row, group_y, sub_row)
+
+
+def emit_kept(w: Writer, plan: RegisterPlan) -> None:
+    """What the plan keeps of the launch, which goes first: the hardware's own registers are soon others'."""
+    for name, source in KEPT.items():
+        if name in plan:
+            w.mov(plan[name][0], source)
 
 
 def emit_multiply(w: Writer, dst: Reg, src: Reg, factor: int) -> None:

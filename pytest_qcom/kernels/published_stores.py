@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.launch import GROUP_X, GROUP_Y, LANES, Tile, emit_multiply
 from pytest_qcom.kernels.registers import RegisterPlan
@@ -21,8 +23,9 @@ _LOW, _HIGH = constant_name(POINTER), constant_name(POINTER + 1)
 class ThreadMajor:
     """Each fiber's tile in one piece, fibers in the order of workgroups (x first) and local ids.
 
-    C is (workgroups * threads, rows, 4 cols) halves. The local id is made again from row and column. The plan
-    gives ``addresses``, ``offsets`` and ``row`` and ``col``.
+    C is (workgroups * threads, rows, 4 cols) halves. The plan gives ``addresses``, ``offsets``, ``row`` and
+    ``col``. The local id is made again of these two, unless the plan keeps it as ``lid``; the workgroup is
+    where it was, unless the plan keeps ``group_y`` and ``group_x``.
 
     Attributes:
         grid_width: workgroups in x.
@@ -37,18 +40,13 @@ class ThreadMajor:
 
     def emit(self, w: Writer, tile: Tile, plan: RegisterPlan) -> None:
         address, index, other = plan["addresses"][0], plan["offsets"][0], plan["offsets"][1]
-        row, col = plan["row"][0], plan["col"][0]
-        w.alu("shr.b", row, row, tile.rows.bit_length() - 1)
-        w.alu("and.b", row, row, tile.threads // LANES - 1)
-        w.alu("shl.b", row, row, LANES.bit_length() - 1)
-        w.alu("and.b", col, col, LANES - 1)
-        w.alu("add.u", col, col, row)
-        w.mov(index, GROUP_Y)
-        w.mov(other, GROUP_X)
+        lid = plan["lid"][0] if "lid" in plan else self._local_id(w, tile, plan)
+        w.mov(index, plan["group_y"][0] if "group_y" in plan else GROUP_Y)
+        w.mov(other, plan["group_x"][0] if "group_x" in plan else GROUP_X)
         w.alu("mul.s24", index, index, self.grid_width)
         w.alu("add.u", index, index, other)
         w.alu("shl.b", index, index, tile.threads.bit_length() - 1)
-        w.alu("add.u", index, index, col)
+        w.alu("add.u", index, index, lid)
         emit_multiply(w, index, index, 8 * tile.rows * tile.cols)
         w.alu("add.u", address, index, _LOW)
         w.alu("cmps.u.lt", index, address, _LOW)
@@ -57,6 +55,37 @@ class ThreadMajor:
             for column in stored(self.columns, tile):
                 number = line * tile.cols + column
                 w.store_half(address, plan["acc"].vec(number), 8 * number)
+
+    @staticmethod
+    def _local_id(w: Writer, tile: Tile, plan: RegisterPlan) -> Reg:
+        row, col = plan["row"][0], plan["col"][0]
+        w.alu("shr.b", row, row, tile.rows.bit_length() - 1)
+        w.alu("and.b", row, row, tile.threads // LANES - 1)
+        w.alu("shl.b", row, row, LANES.bit_length() - 1)
+        w.alu("and.b", col, col, LANES - 1)
+        w.alu("add.u", col, col, row)
+        return col
+
+
+_FULL = re.compile(r"r([0-9]|[1-3][0-9]|4[0-7])\.[xyzw]")
+
+
+def keeping(plan: RegisterPlan, lid: str, groups: str) -> RegisterPlan:
+    """The plan that keeps the local id in a full register and workgroup y and x in two, where they are named.
+
+    Raises:
+        KernelError: other words, or registers that the plan uses.
+    """
+    names = [name for name in (lid, *groups.split(",")) if name]
+    if not all(_FULL.fullmatch(name) for name in names) or len(names) - bool(lid) not in (0, 2):
+        raise KernelError(
+            f"thread-store-lid-reg is {lid or 'none'}, thread-store-group-regs {groups or 'none'}; give "
+            "one of r0.x to r47.w, and two such as r36.y,r36.z"
+        )
+    blocks = (*(("lid",) if lid else ()), *(("group_y", "group_x") if groups else ()))
+    for block, at in zip(blocks, names, strict=True):
+        plan = plan.place(block, at, 1)
+    return plan
 
 
 def by_fiber(c: NDArray[Any], tile: Tile) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.choices import wrong_unroll
-from pytest_qcom.kernels.launch import Tile, emit_place
+from pytest_qcom.kernels.launch import Tile, emit_kept, emit_place
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.waits import insert_waits
 from pytest_qcom.kernels.writer import Writer, constant_name
@@ -275,6 +275,7 @@ def generate(schedule: Schedule, k: int, bare: bool = False) -> Program:
         raise KernelError(f"k is {k}; a texel holds four of them, give a positive multiple of 4")
     w = Writer()
     plan, steps = schedule.plan, k // 4
+    emit_kept(w, plan)
     emit_place(w, schedule.tile, plan["row"][0], plan["col"][0], plan["scratch"])
     schedule.coordinates.prepare(w, schedule)
     if schedule.zero_from_first:

@@ -245,6 +245,11 @@ def test_options_compose_or_are_refused(seed: int) -> None:
         ("store-row-shift=99", "has no option 'store-row-shift'"),
         ("store-row-base=-1", "store-row-base is -1; give 0 to 16384"),
         ("store-row-base=16000 image-store", "C of 17024 rows is beyond an image's 16384; give fewer"),
+        ("thread-store-group-regs=r36.y,r36.z", "thread-store-group-regs needs thread-store; give it too"),
+        (
+            "thread-store thread-store-lid-reg=r99.x",
+            "thread-store-lid-reg is r99.x, thread-store-group-regs none; give",
+        ),
         ("store-row-base=4 thread-store", "store-row-base with thread-store; give one of them"),
         ("copy-b-probe post-constant", "post-constant with copy-b-probe; give one of them"),
         ("alu-order=rows", "alu-order is 'rows'; give one of auto, kk_row_col"),

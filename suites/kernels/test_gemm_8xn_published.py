@@ -389,6 +389,26 @@ def test_a_waited_schedule_is_no_probe() -> None:
         ("gemm_8x8_fp16", "serial stride=1026", "stride is 1026; give a multiple of 4 from n = 1024 on"),
         ("gemm_8x8_fp16", "serial fregs-override=-1", "fregs-override is -1; give 0 to 48"),
         ("gemm_8x8_fp16", "serial post-sequence no-store", "post-sequence with no-store; give one of them"),
+        (
+            "gemm_8x8_fp16",
+            "split-a thread-store-lid-reg=r28.x",
+            "thread-store-lid-reg needs thread-store; give",
+        ),
+        (
+            "gemm_8x8_fp16",
+            "split-a thread-store thread-store-lid-reg=hr1.x",
+            "thread-store-lid-reg is hr1.x, thread-store-group-regs none; give one of r0.x to r47.w, and two",
+        ),
+        (
+            "gemm_8x8_fp16",
+            "split-a thread-store thread-store-group-regs=r36.y",
+            "thread-store-lid-reg is none, thread-store-group-regs r36.y; give one of r0.x to r47.w, and two",
+        ),
+        (
+            "gemm_8x8_fp16",
+            "split-a thread-store thread-store-lid-reg=r6.z",
+            "thread-store-lid-reg: 'k4' and 'lid' are in the same registers; leave it out",
+        ),
         ("gemm_8x8_fp16", "split-a image-store thread-store", "image-store with thread-store; give one"),
     ],
 )

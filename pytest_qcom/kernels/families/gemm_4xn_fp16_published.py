@@ -42,6 +42,7 @@ from pytest_qcom.kernels.published_stores import (
     Single,
     Summed,
     ThreadMajor,
+    keeping,
 )
 from pytest_qcom.kernels.quads import by_halves
 from pytest_qcom.kernels.schedule import Epilogue, Schedule, Step
@@ -84,7 +85,8 @@ def build_waited(options: Published) -> Build:
 
 def _schedule(options: Published, staging: str, waits: str) -> Schedule:
     written = waits == "written"
-    plan = four_rows_registers.plan(options)
+    ids = (options.thread_store_lid_reg, options.thread_store_group_regs)
+    plan = keeping(four_rows_registers.plan(options), *ids)
     if options.quad_a and not written and not options.mergedregs:
         plan = by_halves(plan, sampled=ROWS, fibers=1)
     return Schedule(
@@ -367,6 +369,7 @@ WAITED = _kernel(
         "hybrid-store": f"{_SMALL} hybrid-store",
         "image-store": f"{_KEPT} image-store high-store",
         "thread-store": f"{_SMALL} m=64 n=1024 thread-store",
+        "thread-store-kept": f"{_SMALL} m=64 n=1024 thread-store thread-store-lid-reg=r10.x",
         "row-base": f"{_SMALL} store-row-base=24 stride=640 selected-cols=0,3 repeat-first store-gap=16",
         "first-cols": f"{_SMALL} first-cols-only first-cols-offset=1 image-store output-float",
         "repairs": f"{_KEPT} repeat-each repair-row1 store-gap=8 vector-init alu-order=auto",

@@ -33,6 +33,7 @@ from pytest_qcom.kernels.eight_rows import (
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
+from pytest_qcom.kernels.published_stores import keeping
 from pytest_qcom.kernels.quads import by_halves
 from pytest_qcom.kernels.schedule import Load, Phases, Schedule, Step
 from pytest_qcom.kernels.split_a import declared, split
@@ -79,7 +80,7 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
     forms = _FORMS[ncols]
     form = check(name, options, ncols, tuple(forms))
     with about(name):
-        schedule, (fregs, hregs) = made(options, lambda given: forms[form](name, given))
+        schedule, (fregs, hregs) = made(options, lambda given: _keeping(given, forms[form](name, given)))
     if waits != "written":
         store = epilogue(options, waits) if schedule.waits == "written" else schedule.epilogue
         schedule = replace(schedule, waits=waits, sync=_nothing, epilogue=store, zero_from_first=False)
@@ -107,6 +108,15 @@ def _build(name: str, options: Published, ncols: int, waits: str = "written") ->
     if options.mergedregs:
         fregs, hregs = built.fregs, built.hregs
     return replace(built, fregs=options.fregs_override or fregs, hregs=options.hregs_override or hregs)
+
+
+def _keeping(options: Published, form: Form) -> Form:
+    """The form with the registers that keep ids for the store."""
+    schedule, (fregs, hregs) = form
+    plan = keeping(schedule.plan, options.thread_store_lid_reg, options.thread_store_group_regs)
+    if plan is not schedule.plan:
+        fregs = max(fregs, plan.footprint()[0])
+    return replace(schedule, plan=plan), (fregs, hregs)
 
 
 def _nothing(products: int, step: Step) -> bool:
@@ -249,6 +259,8 @@ _WAITED = {
     "low-stable": f"{_SPLIT} split-low-stable-coords split-mid-acc",
     "safe": f"{_AHEAD} split-safe-coords split-sampler-source-sync split-source-hold-delay=0",
     "thread-store": "split-a thread-store n=1024 m=64",
+    "thread-store-kept": "split-a thread-store m=64 thread128=false thread-store-lid-reg=r28.x "
+    "thread-store-group-regs=r36.y,r36.z",
     "persistent": "persistent k-start=2",
     "pipeline-b": "persistent pipeline-b b-reuse-gap=1",
     "double-b": "persistent double-b",
