@@ -24,7 +24,7 @@ from pytest_qcom.kernels.kernel import Kernel
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.schedule import ORDERS
 
-FAMILY = re.compile(r"^gemm_(?!4xn|8x8_fp16|8xn|4x4_fp16|image|local|globalb|blocked|4x8_fp32_batched)")
+FAMILY = re.compile(r"^gemm_(?!4xn|8x8_fp16|8xn|4x4_fp16|image|local|globalb|blocked)")
 MINE = [kernel for name, kernel in KERNELS.items() if FAMILY.match(name) and "fp16" not in name]
 VALUES: dict[str, tuple[Any, ...]] = {
     "alu_order": ORDERS,
@@ -58,7 +58,7 @@ def combinations(kernel: Kernel) -> Iterator[Any]:
         )
         shape = dict(m=rows * 8, n=384 if "x12" in kernel.name else 512, k=48)
         if hasattr(options, "batches"):
-            shape = dict(m=64, n=64, k=48, batches=2)
+            shape = dict(m=64, n=256, k=48, batches=2)
         if getattr(options, "combined_b_height", 0):
             shape["combined_b_height"] = 12
         yield dataclasses.replace(options, **shape)
