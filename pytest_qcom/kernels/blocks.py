@@ -28,6 +28,7 @@ REGISTER_LEVELS, LOCAL_LEVELS = 3, 4
 """Levels of one launch: what registers hold, and what local memory does."""
 QUARTERS = 4
 _TEXEL = 4
+_WORD_NUMBERS = 16  # numbers of two bits in a word
 _LOCAL_BYTES = A630.memories.local_bytes.value
 
 Values = list["UOp"]
@@ -127,10 +128,13 @@ class Blocks:
         return (matrix * self.products + product) * self.vectors + vector
 
 
-def load(buffer: UOp, vec: int, number: UOp, dtype: str) -> Values:
-    """A vector of a buffer or an image, as another type."""
+def load(buffer: UOp, vec: int, number: UOp, dtype: str, valid: UOp | None = None) -> Values:
+    """A vector of a buffer or an image, as another type; zeros where it is not ``valid``."""
     kind = uops.kind(dtype)
-    return [buffer.index(number * vec + lane).load().cast(kind) for lane in range(vec)]
+    places = [number * vec + lane for lane in range(vec)]
+    if valid is not None:
+        places = [place.valid(valid) for place in places]
+    return [buffer.index(place).load().cast(kind) for place in places]
 
 
 def store(buffer: UOp, number: UOp, values: Values, dtype: str) -> list[UOp]:
@@ -153,7 +157,10 @@ def chosen(loop: UOp, numbers: Sequence[int], dtype: str) -> UOp:
     from tinygrad.uop.ops import UOp
 
     word = sum((number + 1) << 2 * place for place, number in enumerate(numbers))
-    return ((UOp.const(word, dtypes.int) >> (loop * 2).cast(dtypes.int)) % 4 - 1).cast(uops.kind(dtype))
+    kind = dtypes.int if len(numbers) < _WORD_NUMBERS else dtypes.uint
+    return (((UOp.const(word, kind) >> (loop * 2).cast(kind)) % 4).cast(dtypes.int) - 1).cast(
+        uops.kind(dtype)
+    )
 
 
 @dataclass(frozen=True, slots=True)

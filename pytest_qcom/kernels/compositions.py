@@ -99,6 +99,12 @@ STRASSEN = Composition(
         Case("two-8x8", dict(m=64, n=1024, k=128, levels=2, leaf_tile="8x8", **_HALVES, **_FLOAT)),
         Case("two-halfwave", dict(m=128, n=256, k=128, levels=2, leaf_tile="halfwave", **_HALVES, **_FLOAT)),
         Case("two-winograd-fp32", dict(m=32, n=1024, k=128, levels=2, form="winograd", **_FLOAT)),
+        Case(
+            "two-half-combine",
+            dict(m=64, n=1024, k=128, levels=2, together=1, half_combine=True, combine_vec=8, transform_vec=2)
+            | dict(transform_threads=64, combine_threads=64, leaf_threads=128, half_products=True)
+            | _FLOAT,
+        ),
         Case("two-fused", dict(m=64, n=512, k=128, levels=2, together=1, leaf="fused", **_FLOAT)),
         Case("three-local", dict(m=128, n=128, k=128, levels=3, together=3, local=True, **_SMALL, **_FLOAT)),
         Case("four-host", dict(m=128, n=512, k=64, levels=4, half_products=True) | _HOST | _SMALL | _FLOAT),

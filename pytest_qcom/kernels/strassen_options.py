@@ -43,6 +43,10 @@ class Options:
         host_sums: with stream, the inner levels' sums are made by this machine's processor, beside the
             products of the part before.
         split_combine: the last combination is a launch for each block of C.
+        half_combine: with half_products, inner combinations add halves; else floats, rounded once.
+        transform_vec, combine_vec: consecutive elements of a row for a fiber of a launch of sums, 1 to 16;
+            0 is the longest vector that is worth it. transform_threads, combine_threads: fibers of its
+            workgroups; 0 is 128, or 64 where a block has no more.
     """
 
     m: int = 1024
@@ -64,6 +68,11 @@ class Options:
     stream: int = 0
     host_sums: bool = False
     split_combine: bool = False
+    half_combine: bool = False
+    transform_vec: int = 0
+    combine_vec: int = 0
+    transform_threads: int = 0
+    combine_threads: int = 0
 
     @property
     def floats(self) -> bool:
@@ -176,6 +185,8 @@ def _conflicts(options: Options) -> Iterator[str]:
         yield f"host-sums with leaf={options.leaf}; the host does not multiply"
     if options.leaf == "terminal" and options.half_products:
         yield "leaf=terminal with half-products; it stores float32"
+    if options.half_combine and not options.half_products:
+        yield "half-combine without half-products; its sums are float32, give half-products=true too"
     if options.images and options.local:
         yield "images with local; local memory is filled from buffers"
     if options.host_sums and not options.stream:

@@ -236,14 +236,20 @@ def leaf_options(options: Options, stage: Stage, product: int) -> strassen_fused
     )
 
 
-def _lanes(options: Options, shape: tuple[int, int], levels: int, most: int) -> tuple[int, int]:
-    """(vec, threads) of a launch of sums: the longest vector that leaves each fiber of a workgroup one."""
+Lanes = tuple[int, int]
+"""(vec, threads) of a launch of sums."""
+
+
+def _lanes(options: Options, shape: tuple[int, int], levels: int, most: int, given: Lanes) -> Lanes:
+    """What is given; for a 0 the longest vector that leaves each fiber of a workgroup one, its threads."""
     block = shape[0] * shape[1] // 4**levels
-    if options.images:
-        return 4, THREADS if block % (4 * THREADS) == 0 else THREADS // 2
-    taken = _POSITIONS if options.local else THREADS // 2
-    vec = next((vec for vec in (4, 2) if vec <= most and block % (taken * vec) == 0), 1)
-    return vec, THREADS if options.local or block % (THREADS * vec) == 0 else THREADS // 2
+    vec, threads = given
+    taken = _POSITIONS if options.local else threads or THREADS // 2
+    if not vec:
+        fits = (vec for vec in (4, 2) if vec <= most and block % (taken * vec) == 0)
+        vec = 4 if options.images else next(fits, 1)
+    whole = options.local or block % (THREADS * vec) == 0
+    return vec, threads or (THREADS if whole else THREADS // 2)
 
 
 def transform_options(options: Options, stage: Stage, side: str, path: int = -1) -> Transform:
@@ -251,7 +257,8 @@ def transform_options(options: Options, stage: Stage, side: str, path: int = -1)
     rows, cols = stage.side(side)
     floats = options.float_sums or options.float_operands
     most = {1: 4, 2: 2 if floats else 4}.get(stage.levels, 1)
-    vec, threads = _lanes(options, (rows, cols), stage.levels, most)
+    given = (options.transform_vec, options.transform_threads)
+    vec, threads = _lanes(options, (rows, cols), stage.levels, most, given)
     return Transform(
         rows,
         cols,
@@ -274,7 +281,9 @@ def transform_options(options: Options, stage: Stage, side: str, path: int = -1)
 def combine_options(options: Options, stage: Stage, block: int = -1) -> Combine:
     """Of a stage's sums of products."""
     most = 1 if stage.levels > 2 or (stage.levels == 2 and options.floats) else 2
-    vec, threads = _lanes(options, stage.side("C"), stage.levels, most)
+    given = (options.combine_vec, options.combine_threads)
+    vec, threads = _lanes(options, stage.side("C"), stage.levels, most, given)
+    halves = options.half_combine and stage.number > 1
     return Combine(
         stage.m,
         stage.n,
@@ -284,8 +293,8 @@ def combine_options(options: Options, stage: Stage, block: int = -1) -> Combine:
         vec,
         threads,
         float_products=options.product == "float32",
-        float_sums=options.floats,
-        half_output=options.half_products and stage.number > 1,
+        float_sums=options.floats and not halves,
+        half_output=options.half_products and stage.number > 1 and not halves,
         image_input=options.images,
         image_output=options.images,
         block=block,

@@ -121,6 +121,16 @@ def test_local_memory_holds_each_stage_once() -> None:
         ),
         ("strassen_combine", {"block": 4}, "block is 4; give one of 4, and no positions, or -1"),
         ("strassen_combine", {"half_output": True}, "half-output with half sums"),
+        (
+            "strassen_transform",
+            {"levels": 2, "parallel": True},
+            "parallel with 2 levels, path or positions; give it alone, with one level",
+        ),
+        (
+            "strassen_combine",
+            {"levels": 3, "parallel": True},
+            "parallel with 3 levels, block or positions; give it alone, with 1 or 2 levels",
+        ),
         ("strassen_products", {"rows": 3}, "rows is 3 and threads 64; give 1, 2 or 4"),
         ("strassen_products", {"m": 8, "n": 8}, "49 products of 8 x 8 x 64 are not made of whole workgroups"),
         ("strassen_products", {"half_output": True}, "half-output with half sums"),

@@ -29,6 +29,7 @@ Load = Callable[..., Values]
 Store = Callable[..., list["UOp"]]
 
 NAME = "strassen_combine"
+_PARALLEL_LEVELS = 2
 _SOURCE = (
     "qcom_strassen_fused_combine_check.py, qcom_strassen4_fused2_fp32_check.py and the other Strassen checks "
     "of tinygrad's QCOM experiments"
@@ -47,6 +48,7 @@ class Combine:
         half_output: C is half all the same.
         image_input, image_output: the products, C are images.
         block: the number, row by row, of the only block of C that is made; -1: all are.
+        parallel: a fiber makes one block, and workgroup z says which: of one or two levels.
     """
 
     rows: int = 1024
@@ -62,6 +64,7 @@ class Combine:
     image_input: bool = False
     image_output: bool = False
     block: int = -1
+    parallel: bool = False
     positions: int = 0
 
     @property
@@ -111,6 +114,12 @@ def _check(options: Combine, blocks: Blocks) -> None:
             f"{NAME}: block is {options.block}; give one of {blocks.side**2}, and no positions, or -1"
         )
 
+    if options.parallel and (options.block >= 0 or options.positions or options.levels > _PARALLEL_LEVELS):
+        raise KernelError(
+            f"{NAME}: parallel with {options.levels} levels, block or positions; give it alone, with 1 or 2 "
+            "levels"
+        )
+
 
 @functools.cache
 def build(options: Combine) -> Build:
@@ -126,9 +135,12 @@ def build(options: Combine) -> Build:
     named = dict(zip((array.name for array in arrays), uops.parameters(arrays), strict=True))
     load = functools.partial(blocks_.load, named["M"], options.vec, dtype=options.sums)
     store = functools.partial(blocks_.store, named["C"], dtype="float32" if output.image else output.dtype)
-    stores = (_through_local if options.positions else _in_registers)(options, blocks, load, store)
+    if options.parallel:
+        stores = _in_parallel(options, blocks, named["M"], store)
+    else:
+        stores = (_through_local if options.positions else _in_registers)(options, blocks, load, store)
     table, part = _coefficients(options), 1 / (blocks.side**2 if options.block >= 0 else 1)
-    used = np.count_nonzero(table.any((0, 1))) / blocks.products
+    used = np.count_nonzero(table if options.parallel else table.any((0, 1))) / blocks.products
     return uops.compile_uops(
         NAME, uops.sink(NAME, stores), arrays, 1e-9 * (used * source.bytes + part * output.bytes)
     )
@@ -144,6 +156,25 @@ def _in_registers(options: Combine, blocks: Blocks, load: Load, store: Store) ->
         if options.block in (-1, i * blocks.side + j):
             stores += store(number=blocks.in_matrix(matrix, vector, i, j), values=total)
     return stores
+
+
+def _in_parallel(options: Combine, blocks: Blocks, products: UOp, store: Store) -> list[UOp]:
+    """One block a fiber: it loads the products that have a part in it, and no other."""
+    from tinygrad.uop.ops import UOp
+
+    matrix, vector = blocks.fiber()
+    block = UOp.special(blocks.side**2, "gidx2")
+    table = strassen.result(options.form, options.levels).reshape(blocks.side**2, blocks.products)
+    total: Values = []
+    for product, numbers in enumerate(table.T.tolist()):
+        sign = blocks_.chosen(block, numbers, options.sums)
+        number = blocks.in_product(matrix, vector, product)
+        some = blocks_.load(products, options.vec, number, options.sums, valid=sign.ne(0))
+        parts = [value * sign for value in some]
+        total = [sum_ + part for sum_, part in zip(total, parts, strict=True)] if total else parts
+    return store(
+        number=blocks.in_matrix(matrix, vector, block // blocks.side, block % blocks.side), values=total
+    )
 
 
 def _outer_loop(options: Combine, blocks: Blocks, load: Load, store: Store) -> list[UOp]:
@@ -289,6 +320,10 @@ COMBINE = Kernel(
         ),
         Case("images", dict(rows=64, cols=256, vec=4, threads=64, float_products=True, **_IMAGES)),
         Case("block", dict(rows=64, cols=256, batch=2, levels=2, vec=4, block=9, float_products=True)),
+        Case(
+            "parallel", dict(rows=64, cols=256, batch=2, levels=2, vec=4, parallel=True, float_products=True)
+        ),
+        Case("parallel-half", dict(rows=64, cols=128, form="winograd", parallel=True)),
         Case("three-levels", dict(rows=64, cols=128, levels=3, vec=1, float_products=True)),
         Case("local-three", dict(rows=64, cols=128, levels=3, positions=4, form="winograd")),
         Case("local-four", dict(rows=32, cols=128, levels=4, vec=1, positions=1, float_products=True)),

@@ -51,6 +51,7 @@ class Transform:
         float_operands: the operands are float32, and so are sums.
         image_input, image_output: the matrices, the operands are images.
         path: the number of the only product whose operand is made; -1: all are.
+        parallel: of one level: a fiber makes one operand, and workgroup z says which.
         positions: 0: a fiber sums in registers; or how many vectors of a block a workgroup takes through
             local memory.
     """
@@ -69,6 +70,7 @@ class Transform:
     image_input: bool = False
     image_output: bool = False
     path: int = -1
+    parallel: bool = False
     positions: int = 0
 
     @property
@@ -132,14 +134,20 @@ def build(options: Transform) -> Build:
         raise KernelError(
             f"{NAME}: path is {options.path}; give one of {blocks.products} products, and no positions, or -1"
         )
+    if options.parallel and (options.levels != 1 or options.path >= 0 or options.positions):
+        raise KernelError(
+            f"{NAME}: parallel with {options.levels} levels, path or positions; give it alone, with one level"
+        )
     source, output = _arrays(options)
     arrays = (output, source) if options.image_output else (source, output)
     named = dict(zip((array.name for array in arrays), uops.parameters(arrays), strict=True))
     load = functools.partial(blocks_.load, named["X"], options.vec, dtype=options.sums)
     store = functools.partial(blocks_.store, named["O"], dtype="float32" if output.image else output.dtype)
-    stores = (_through_local if options.positions else _in_registers)(options, blocks, load, store)
+    way = _in_parallel if options.parallel else _through_local if options.positions else _in_registers
+    stores = way(options, blocks, load, store)
     table = strassen.operand(options.form, options.side, options.levels)
     used = np.count_nonzero(table[options.path]) / blocks.side**2 if options.path >= 0 else 1
+    used = blocks.products if options.parallel else used
     moved = 1e-9 * (used * source.bytes + output.bytes)
     return uops.compile_uops(NAME, uops.sink(NAME, stores), arrays, moved)
 
@@ -155,6 +163,21 @@ def _in_registers(options: Transform, blocks: Blocks, load: Load, store: Store) 
     for product, total in enumerate(_operands(options, options.levels, loaded)):
         stores += store(number=blocks.in_product(matrix, vector, product), values=total)
     return stores
+
+
+def _in_parallel(options: Transform, blocks: Blocks, load: Load, store: Store) -> list[UOp]:
+    """One operand a fiber, of all blocks with a coefficient that is chosen at run time."""
+    from tinygrad.uop.ops import UOp
+
+    matrix, vector = blocks.fiber()
+    product = UOp.special(blocks.products, "gidx2")
+    table = strassen.operand(options.form, options.side, 1)
+    terms = []
+    for i, j in blocks.places():
+        sign = blocks_.chosen(product, table[:, i, j].tolist(), options.sums)
+        terms.append([value * sign for value in load(number=blocks.in_matrix(matrix, vector, i, j))])
+    total = [sum(lane[1:], lane[0]) for lane in zip(*terms, strict=True)]
+    return store(number=blocks.in_product(matrix, vector, product), values=total)
 
 
 def _outer_loop(
@@ -292,6 +315,8 @@ TRANSFORM = Kernel(
         Case("images", dict(rows=64, cols=256, threads=64, **_IMAGES)),
         Case("float-operands", dict(rows=64, cols=64, float_inputs=True, float_operands=True, vec=2)),
         Case("path", dict(rows=64, cols=256, batch=3, levels=2, path=38, threads=256, image_input=True)),
+        Case("parallel", dict(rows=64, cols=256, batch=2, parallel=True)),
+        Case("parallel-images", dict(rows=64, cols=256, side="B", threads=64, parallel=True, **_IMAGES)),
         Case("three-levels", dict(rows=64, cols=128, batch=2, levels=3, vec=1)),
         Case("local-three", dict(rows=64, cols=128, levels=3, side="B", positions=4, form="winograd")),
         Case("local-four", dict(rows=32, cols=128, levels=4, vec=1, positions=1, float_operands=True)),
