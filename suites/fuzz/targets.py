@@ -26,7 +26,7 @@ from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.isa.program import Program
 from pytest_qcom.isa.table import OPS
 from pytest_qcom.kernels.registry import KERNELS
-from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Uniforms
+from pytest_qcom.virtual.dispatch import Compare, DescriptorSet, Format, Image, Sampler, Uniforms, Wrap
 from pytest_qcom.virtual.executor import Executor
 from suites.fuzz.ioctls import attack
 from suites.fuzz.streams import mutate, stream, submit, touch
@@ -150,10 +150,20 @@ class Shaders:
                 for f in forms
             ),
             Image(base, 64, 16, 64, Format.R8_SINT, depth=4, layer_pitch=1024),
+            Image(base, 8, 8, 64, Format.RG16_FLOAT, depth=3, layer_pitch=1024, levels=4),
+            Image(base, 8, 8, 64, Format.R32_FLOAT, depth=6, layer_pitch=640, levels=2, cube=True),
+            Image(base, 8, 4, 64, Format.RGBA8_UINT, depth=4, layer_pitch=256, levels=3, solid=True),
+            Image(base, 4, 4, 64, Format.R32_UINT, samples=4),
         )
         words = Image(base, 1000, 1, 4000, Format.R32_UINT)
         uniforms = (Uniforms(base, 4096), Uniforms(base + 64, 1 << 16), Uniforms(1, 64))
-        self.uniforms, self.sets = uniforms, (DescriptorSet((*self.bound, None, words), uniforms), None)
+        repeat, border = (Wrap.REPEAT,) * 3, (Wrap.MIRROR_CLAMP, Wrap.CLAMP_TO_BORDER, Wrap.MIRROR_REPEAT)
+        self.samplers = (
+            Sampler(repeat, True, True, lods=(0.0, 9.0), mips=True, compare=Compare.LESS),
+            Sampler(border, unnormalized=True, lod_bias=0.3, lods=(0.0, 9.0), seamless=False),
+        )
+        described = DescriptorSet((*self.bound, None, words), uniforms, (None, *self.samplers))
+        self.uniforms, self.sets = uniforms, (described, None)
 
     def run(self, source: random.Random, save: Save) -> str:
         if self.count % 64 == 0:  # what was compiled before is let go
@@ -174,7 +184,7 @@ class Shaders:
             code, constants, merged=source.random() < 0.2, thread128=source.random() < 0.3,
             shared_bytes=source.choice((0, 1024)), private_bytes=source.choice((0, 512)),
             constant_demotion=source.random() < 0.5, textures=self.bound, images=self.bound,
-            uniforms=self.uniforms, sets=self.sets,
+            uniforms=self.uniforms, sets=self.sets, samplers=self.samplers,
             local_size=(source.choice((1, 32, 64, 100)), source.choice((1, 1, 2)), 1),
             groups=(source.choice((1, 3)), 1, 1),
         )  # fmt: skip

@@ -1,195 +1,28 @@
 """Shaders that tinygrad does not write: NIR built by hand and compiled by Mesa for the a630.
 
 :func:`programs` covers what compute can ask of a6xx beyond tinygrad's renderer: storage and uniform buffers,
-images of every shape, atomics, bindless descriptors, votes, shuffles, reductions. An intrinsic that Mesa does
-not lower for the a630 would end the process.
+images of every shape, atomics, bindless descriptors, votes, shuffles, reductions.
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import ctypes
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.nir import nalu, nchannel, nimm, nsrc
+from tinygrad.dtype import dtypes
+from tinygrad.renderer.nir import nchannel
 from tinygrad.runtime.autogen import mesa
-from tinygrad.runtime.support import compiler_mesa
-from tinygrad.runtime.support.compiler_mesa import IR3Compiler
 
-from suites.isa.corpus import Shader, _renderer, shader
+from suites.isa.nir_builder import Compiled, Nir, Value
 
-Value = Any
-SETS, COUNT = 5, 4  # bindless bases; buffers and images that every program declares
+SETS = 5
+"""Bindless bases."""
 
 ATOMICS = ("iadd", "imin", "umin", "imax", "umax", "iand", "ior", "ixor", "xchg")
 REDUCTIONS = ("iadd", "imul", "umin", "umax", "imin", "imax", "iand", "ior", "ixor", "fadd", "fmin", "fmax")
 SHIFT = 0.09375  # of texture coordinates: three eighths of a texel of four
 _READ_ONLY = mesa.ACCESS_CAN_REORDER | mesa.ACCESS_NON_WRITEABLE
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A shader with what a launch must know of it.
-
-    Attributes:
-        constants: the constant file: Mesa's literals, and driver parameters for waves of 64 and one
-            workgroup.
-        group_id, local_id: register numbers; 252 where they are not wanted.
-    """
-
-    shader: Shader
-    constants: bytes
-    group_id: int
-    local_id: int
-    merged: bool = False
-
-
-@contextlib.contextmanager
-def _variants(**fields: bool) -> Iterator[None]:
-    """Gives fields to the variants of shaders that tinygrad's compiler makes, which leaves them 0."""
-    make = compiler_mesa.rzalloc
-
-    def made(kind: Any, context: Any = None, **given: Any) -> Any:
-        return make(kind, context, **given | (fields if kind is mesa.struct_ir3_shader_variant else {}))
-
-    compiler_mesa.rzalloc = made
-    try:
-        yield
-    finally:
-        compiler_mesa.rzalloc = make
-
-
-class Nir:
-    """A compute shader in the making; 64 fibers a workgroup."""
-
-    def __init__(self) -> None:
-        options = mesa.nir_shader_compiler_options.from_buffer_copy(_renderer(False).nir_options)
-        self.b = mesa.nir_builder_init_simple_shader(mesa.MESA_SHADER_COMPUTE, options, b"shader")
-        self.info = self.b.shader.contents.info
-        for axis, size in enumerate((64, 1, 1)):
-            self.info.workgroup_size[axis] = size
-        self.preamble = False  # what is the same for all fibers is computed ahead
-        self.push = False  # and uniform buffers are copied to the constant file there
-        self.info.num_ssbos = self.info.num_ubos = self.info.num_images = COUNT
-
-    def number(self, value: int | float, dtype: DType = dtypes.int) -> Value:
-        return nimm(self.b, value, dtype)
-
-    def alu(self, operation: str, *sources: Value) -> Value:
-        return nalu(self.b, operation, *sources)
-
-    def intrinsic(
-        self, name: str, *sources: Value, result: int = 0, bits: int = 32, vector: int = 0, **indices: int
-    ) -> Value:
-        """An intrinsic: ``result`` components of the result, ``vector`` those that it is told of."""
-        code = getattr(mesa, f"nir_intrinsic_{name}")
-        known = mesa.nir_intrinsic_infos[code]
-        instr = mesa.nir_intrinsic_instr_create(self.b.shader, code)
-        instr.contents.num_components = vector
-        if known.has_dest:
-            mesa.nir_def_init(instr.contents.instr, instr.contents._def, result or vector or 1, bits)
-        for index, value in indices.items():
-            place = known.index_map[getattr(mesa, f"NIR_INTRINSIC_{index}")]
-            assert place > 0, (name, index)
-            instr.contents.const_index[place - 1] = value
-        for number, source in enumerate(sources):
-            ctypes.cast(instr.contents.src, ctypes.POINTER(mesa.nir_src))[number] = nsrc(source)
-        mesa.nir_builder_instr_insert(self.b, instr.contents.instr)
-        return instr.contents._def if known.has_dest else None
-
-    @functools.cached_property
-    def lane(self) -> Value:
-        """The number of the fiber in its workgroup."""
-        return nchannel(self.b, self.intrinsic("load_local_invocation_id", result=3), 0)
-
-    def offset(self, shift: int = 2) -> Value:
-        """A byte offset of its own for each fiber."""
-        return self.alu("ishl", self.lane, self.number(shift))
-
-    def load(self, buffer: int, bits: int = 32, vector: int = 1, **indices: int) -> Value:
-        """A fiber's element of a storage buffer, ``vector`` components of ``bits``."""
-        shift = (vector * bits // 8).bit_length() - 1
-        return self.intrinsic(
-            "load_ssbo", self.number(buffer), self.offset(shift),
-            bits=bits, vector=vector, ALIGN_MUL=bits // 8, **indices,
-        )  # fmt: skip
-
-    def store(self, value: Value, buffer: int = 0) -> None:
-        """A fiber's result; what is narrower than a word is extended with zeros."""
-        if value.bit_size == 1:
-            value = self.alu("b2i32", value)
-        elif value.bit_size in (8, 16) and value.num_components == 1:
-            value = self.alu("u2u32", value)
-        count, width = value.num_components, value.bit_size // 8
-        shift = (count * width - 1).bit_length()
-        self.intrinsic(
-            "store_ssbo", value, self.number(buffer), self.offset(shift),
-            vector=count, WRITE_MASK=(1 << count) - 1, ALIGN_MUL=width,
-        )  # fmt: skip
-
-    def texture(
-        self,
-        name: str,
-        dim: int,
-        layers: bool = False,
-        count: int = 4,
-        kind: str = "float32",
-        shadow: bool = False,
-        **sources: Value,
-    ) -> Value:
-        """A texture instruction on texture and sampler 0; ``sources`` by Mesa's names."""
-        self.info.num_textures = COUNT
-        instr = mesa.nir_tex_instr_create(self.b.shader, len(sources)).contents
-        instr.op, instr.sampler_dim = getattr(mesa, f"nir_texop_{name}"), dim
-        instr.is_array, instr.dest_type = layers, getattr(mesa, f"nir_type_{kind}")
-        instr.is_shadow, instr.is_new_style_shadow = shadow, shadow and count == 1
-        if "coord" in sources:
-            instr.coord_components = sources["coord"].num_components
-        places = ctypes.cast(instr.src, ctypes.POINTER(mesa.nir_tex_src))
-        for number, (what, value) in enumerate(sources.items()):
-            places[number].src_type = getattr(mesa, f"nir_tex_src_{what}")
-            places[number].src = nsrc(value)
-        mesa.nir_def_init(instr.instr, instr._def, count, 32)
-        mesa.nir_builder_instr_insert(self.b, instr.instr)
-        return instr._def
-
-    def compile(self, name: str, merged: bool = False) -> Compiled:
-        """The shader, through the compiler that tinygrad uses.
-
-        Args:
-            merged: with half registers in full ones, as Mesa's drivers have it on the A630.
-        """
-        mesa.nir_validate_shader(self.b.shader, b"as built")
-        blob = mesa.struct_blob()
-        mesa.nir_serialize(blob, self.b.shader, False)
-        source = base64.b64encode(ctypes.string_at(blob.data, blob.size)).decode()
-        mesa.ralloc_free(self.b.shader)
-        compiler = _renderer(False).compiler
-        compiler.cc.has_preamble = self.preamble
-        compiler.cc.options.push_ubo_with_preamble = self.push
-        try:
-            with _variants(mergedregs=merged):
-                library = compiler.compile(source)
-        finally:
-            compiler.cc.has_preamble = compiler.cc.options.push_ubo_with_preamble = False
-        variant, state, literals, _ = IR3Compiler.unpack_lib(library)
-        file = bytearray(4096)
-        parameters = state.allocs.consts[mesa.IR3_CONST_ALLOC_DRIVER_PARAMS]
-        if parameters.size_vec4:  # ir3_driver_params_cs: the grid and the wave
-            words = (1, 1, 1, 3, 0, 0, 0, 64, 64, 1, 1, 6)
-            data = b"".join(word.to_bytes(4, "little") for word in words)
-            file[16 * parameters.offset_vec4 : 16 * parameters.offset_vec4 + len(data)] = data
-        place = 16 * state.allocs.max_const_offset_vec4
-        file[place : place + len(literals)] = literals
-        ids = variant.cs.work_group_id, variant.cs.local_invocation_id
-        return Compiled(shader(name, library), bytes(file), *ids, merged)
-
 
 Make = Callable[[Nir], None]
 
@@ -366,6 +199,85 @@ def _preambles() -> Iterator[tuple[str, Make]]:
     yield "pushed", partial(pushed, False)
     yield "pushed_bindless", partial(pushed, True)
 
+    def indexed(n: Nir) -> None:
+        """A uniform buffer whose offset differs between fibers: constants that a0.x displaces."""
+        n.preamble = n.push = True
+        offset = n.alu("ishl", n.alu("iand", n.lane, n.number(7)), n.number(4))
+        fields = {"vector": 4, "ALIGN_MUL": 16, "RANGE_BASE": 0, "RANGE": 128}
+        n.store(n.intrinsic("load_ubo", n.number(1), offset, **fields))
+
+    yield "indexed", indexed
+
+
+def _resources() -> Iterator[tuple[str, Make]]:
+    """What storage and images are bindless; memory in order; arrays in registers."""
+
+    def resource(n: Nir, index: int) -> Value:
+        return n.intrinsic("bindless_resource_ir3", n.number(index), result=1, DESC_SET=1)
+
+    def image(n: Nir) -> None:
+        zero, three = n.number(0), n.number(3)
+        parts = [n.alu("iand", n.alu("ushr", n.lane, n.number(2 * axis)), three) for axis in range(2)]
+        at, value = n.alu("vec4", *parts, zero, zero), n.load(1)
+        fields = {"result": 1, "IMAGE_DIM": mesa.GLSL_SAMPLER_DIM_2D, "FORMAT": mesa.PIPE_FORMAT_R32_UINT}
+        added = n.intrinsic(
+            "bindless_image_atomic", resource(n, 2), at, zero, value, ATOMIC_OP=mesa.nir_atomic_op_iadd,
+            **fields,
+        )  # fmt: skip
+        swapped = n.intrinsic(
+            "bindless_image_atomic_swap", resource(n, 2), at, zero, added, value,
+            ATOMIC_OP=mesa.nir_atomic_op_cmpxchg, **fields,
+        )  # fmt: skip
+        n.store(swapped)
+
+    def size(n: Nir) -> None:
+        fields = {"vector": 2, "IMAGE_DIM": mesa.GLSL_SAMPLER_DIM_2D}
+        n.store(n.intrinsic("bindless_image_size", resource(n, 1), n.number(0), **fields))
+
+    def storage(n: Nir) -> None:
+        """Loaded, changed atomically and stored; buffers stand behind the images."""
+        place, fields = n.offset(), {"vector": 1, "ALIGN_MUL": 4}
+        value = n.intrinsic("load_ssbo", resource(n, 6), place, **fields)
+        old = n.intrinsic(
+            "ssbo_atomic", resource(n, 7), place, value, result=1, ATOMIC_OP=mesa.nir_atomic_op_iadd
+        )
+        n.intrinsic("store_ssbo", old, resource(n, 5), place, WRITE_MASK=1, **fields)
+
+    def exchange(modes: int, scope: int, n: Nir) -> None:
+        """A word of another fiber, through local memory."""
+        n.info.shared_size = 1024
+        n.intrinsic("store_shared", n.load(1), n.offset(), vector=1, ALIGN_MUL=4, WRITE_MASK=1)
+        n.intrinsic("barrier", EXECUTION_SCOPE=scope, MEMORY_SCOPE=mesa.SCOPE_DEVICE,
+                    MEMORY_SEMANTICS=mesa.NIR_MEMORY_ACQ_REL, MEMORY_MODES=modes)  # fmt: skip
+        place = n.alu("ishl", n.alu("ixor", n.lane, n.number(33)), n.number(2))
+        n.store(n.intrinsic("load_shared", place, vector=1, ALIGN_MUL=4))
+
+    def array(bits: int, n: Nir) -> None:
+        """Eight numbers, one of which a fiber replaces and one of which it takes."""
+        fields = {"NUM_COMPONENTS": 1, "NUM_ARRAY_ELEMS": 8, "BIT_SIZE": bits, "DIVERGENT": 1}
+        register, words = n.intrinsic("decl_reg", result=1, **fields), n.load(1, vector=4)
+
+        def narrow(value: Value) -> Value:
+            return n.alu("u2u16", value) if bits == 16 else value
+
+        for place in range(8):
+            value = narrow(n.alu("iadd", nchannel(n.b, words, place % 4), n.number(place)))
+            n.intrinsic("store_reg", value, register, vector=1, WRITE_MASK=1, BASE=place)
+        into = n.alu("iand", n.lane, n.number(7))
+        n.intrinsic("store_reg_indirect", narrow(n.lane), register, into, vector=1, WRITE_MASK=1)
+        taken = n.alu("iand", n.alu("ushr", n.lane, n.number(1)), n.number(7))
+        n.store(n.intrinsic("load_reg_indirect", register, taken, vector=1, bits=bits))
+
+    yield "bindless_image_atomics", image
+    yield "bindless_image_size", size
+    yield "bindless_storage", storage
+    yield "bindless_storage_size", lambda n: n.store(n.intrinsic("get_ssbo_size", resource(n, 6), result=1))
+    local, shared = mesa.nir_var_mem_shared, mesa.nir_var_mem_ssbo | mesa.nir_var_mem_global
+    yield "exchange_barrier", partial(exchange, local, mesa.SCOPE_WORKGROUP)
+    yield "exchange_fence", partial(exchange, local | shared | mesa.nir_var_image, mesa.SCOPE_NONE)
+    for bits in (16, 32):
+        yield f"array_{bits}", partial(array, bits)
+
 
 def _textures() -> Iterator[tuple[str, Make]]:
     dims = {"1d": mesa.GLSL_SAMPLER_DIM_1D, "2d": mesa.GLSL_SAMPLER_DIM_2D, "3d": mesa.GLSL_SAMPLER_DIM_3D}
@@ -443,16 +355,36 @@ def _waves() -> Iterator[tuple[str, Make]]:
                 yield f"{name}_{operation}_{bits}", partial(reduce, name, operation, bits, 0)
     yield "reduce_cluster", partial(reduce, "reduce", "iadd", 32, 4)
 
+    def count(name: str, n: Nir) -> None:
+        words, zero = n.load(1, vector=2), n.number(0)
+        mask = n.alu("vec4", nchannel(n.b, words, 0), nchannel(n.b, words, 1), zero, zero)
+        n.store(n.intrinsic(name, mask, result=1))
+
+    def same(name: str, mask: int, n: Nir) -> None:
+        value = n.alu("u2f32", n.alu("iand", n.load(1), n.number(mask)))
+        n.store(n.intrinsic(name, value, vector=1, result=1, bits=1))
+
     def known(name: str, count: int, n: Nir) -> None:
         n.store(n.intrinsic(f"load_{name}", result=count))
 
-    for name in ("subgroup_size", "subgroup_id", "num_subgroups", "subgroup_invocation"):
+    for name in ("subgroup_size", "subgroup_id", "num_subgroups", "subgroup_invocation", "work_dim"):
         yield name, partial(known, name, 1)
-    for name in ("num_workgroups", "workgroup_size"):
+    for name in ("num_workgroups", "workgroup_size", "workgroup_id", "base_workgroup_id"):
         yield name, partial(known, name, 3)
+    for name in ("reduce", "inclusive", "exclusive"):
+        yield f"count_{name}", partial(count, f"ballot_bit_count_{name}")
+    for name in ("lsb", "msb"):
+        yield f"count_{name}", partial(count, f"ballot_find_{name}")
+    for name in ("ieq", "feq"):
+        yield f"vote_{name}_same", partial(same, f"vote_{name}", 64)
+        yield f"vote_{name}_apart", partial(same, f"vote_{name}", 1)
 
 
-_MAKES = dict((*_atomics(), *_buffers(), *_images(), *_textures(), *_preambles(), *_waves()))
+_MAKES = dict(
+    (
+        *_atomics(), *_buffers(), *_images(), *_resources(), *_textures(), *_preambles(), *_waves(),
+    )
+)  # fmt: skip
 NAMES = tuple(_MAKES)
 
 

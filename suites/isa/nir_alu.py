@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tinygrad.renderer.nir import nalu, nchannel
 from tinygrad.runtime.autogen import mesa
 
-from suites.isa.nir import Compiled, Nir, Value
+from suites.isa.nir_builder import Compiled, Nir, Value
 
 TAKEN = """
 amul:32,64 andg_ir3:1,8,16,32 b2b1:1,8,16,32,64 b2b16:16 b2b32:1,8,16,32,64 b2b8:8 b2f16:16 b2f32:16

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tinygrad.renderer.nir import nchannel
 from tinygrad.runtime.autogen import mesa
 
-from suites.isa.nir import Compiled, Nir, Value
+from suites.isa.nir_builder import Compiled, Nir, Value
 
 DIMS = {"1d": ("1D", 1), "2d": ("2D", 2), "3d": ("3D", 3), "cube": ("CUBE", 3), "rect": ("RECT", 2)}
 DIMS |= {"samples": ("MS", 2), "buffer": ("BUF", 1)}

@@ -19,6 +19,7 @@ from pytest_qcom.isa.program import Program
 from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Sampler, Uniforms, Wrap
 from pytest_qcom.virtual.executor import Executor
 from suites.isa import nir
+from suites.isa.nir_builder import Compiled
 from suites.virtual.executor.rig import Array, Memory, aligned, launch
 
 LANES = 64
@@ -67,7 +68,7 @@ def _bound(name: str) -> Bound:
     return Bound(buffers, images, uniforms, target)
 
 
-def _launch(name: str, found: nir.Compiled, bound: Bound, memory: Memory) -> Any:
+def _launch(name: str, found: Compiled, bound: Bound, memory: Memory) -> Any:
     memory.arrays += [*bound.buffers, *bound.images, bound.uniforms, bound.target]
     form = Format.R8_UINT if "_8x" in name else Format.R32_UINT  # bytes have a descriptor of their own
     places = [array.ctypes.data for array in bound.buffers]
@@ -90,7 +91,7 @@ def _launch(name: str, found: nir.Compiled, bound: Bound, memory: Memory) -> Any
     if "buffer" in name:
         images = tuple(Image(i.address, 4, 1, i.pitch, i.format, depth=1) for i in images)
     uniforms = tuple(Uniforms(bound.uniforms.ctypes.data + 256 * n, 2048) for n in range(4))
-    described = DescriptorSet((*images, *[None] * 16, images[3]), uniforms)
+    described = DescriptorSet((*images, None, *buffers[:3], *[None] * 12, images[3]), uniforms)
     shader = found.shader
     return launch(
         shader.code, found.constants, fregs=shader.fregs, hregs=shader.hregs,
@@ -223,11 +224,16 @@ def _wave(name: str, bound: Bound) -> Array | None:
         pair = [vectors[name] & 0xFFFFFFFF, vectors[name] >> 32, 0, 0]
         return np.tile(np.array(pair, np.uint32), LANES)
     constants = {"vote_any": int(small.any()), "vote_all": int(small.all()), "subgroup_size": LANES}
-    constants |= {"subgroup_id": 0, "num_subgroups": 1}
+    constants |= {"subgroup_id": 0, "num_subgroups": 1, "work_dim": 3}
+    constants |= {f"vote_{kind}eq_{way}": int(way == "same") for kind in "if" for way in ("same", "apart")}
     if name in constants:
         return np.full(LANES, constants[name], np.uint32)
-    if name in ("num_workgroups", "workgroup_size"):
-        return np.tile(np.array([64 if name[0] == "w" else 1, 1, 1, 0], np.uint32), LANES)
+    grids = {"num_workgroups": [1, 1, 1, 0], "workgroup_size": [64, 1, 1, 0]}
+    grids |= {"workgroup_id": [0] * 4, "base_workgroup_id": [0] * 4}
+    if name in grids:
+        return np.tile(np.array(grids[name], np.uint32), LANES)
+    if name.startswith("count_"):
+        return _counted(name, bound.buffers[1][: 2 * LANES].view(np.uint64))
     if name == "subgroup_invocation":
         return LANE.astype(np.uint32)
     if name == "elect":
@@ -242,12 +248,50 @@ def _wave(name: str, bound: Bound) -> Array | None:
     return None
 
 
+def _counted(name: str, masks: Array) -> Array:
+    """What a fiber makes of the bits of a mask of 64 fibers."""
+    found = []
+    for lane, mask in enumerate(int(value) for value in masks):
+        ways = {
+            "reduce": mask.bit_count(), "inclusive": (mask & (2 << lane) - 1).bit_count(),
+            "exclusive": (mask & (1 << lane) - 1).bit_count(), "lsb": (mask & -mask).bit_length() - 1,
+            "msb": mask.bit_length() - 1,
+        }  # fmt: skip
+        found.append(ways[name.removeprefix("count_")] & 0xFFFFFFFF)
+    return np.array(found, np.uint32)
+
+
+def _resource(name: str, bound: Bound) -> Array:
+    """Through bindless descriptors, local memory or an array of registers."""
+    words = bound.buffers[1][:LANES]
+    if name == "bindless_image_size":
+        return np.full(2 * LANES, 4, np.uint32)
+    if name == "bindless_image_atomics":
+        return _changed(_texel("2d"), bound)
+    if name == "bindless_storage_size":
+        return np.full(LANES, 4 * WORDS, np.uint32)
+    if name == "bindless_storage":
+        old: Array = bound.buffers[2][:LANES].copy()
+        bound.buffers[2][:LANES] += words
+        return old
+    if name.startswith("exchange"):
+        return np.asarray(words[LANE ^ 33])
+    array = np.tile(bound.words(1, 4), 2) + np.arange(8, dtype=np.uint32)
+    array[LANE, LANE & 7] = LANE
+    taken: Array = array[LANE, LANE >> 1 & 7]
+    return taken & (0xFFFF if name.endswith("16") else 0xFFFFFFFF)
+
+
 def _expect(name: str, bound: Bound) -> Array | None:
     """Buffer 0 afterwards, as far as it is written; changes what else the program changes."""
     first, *rest = name.split("_")
     found = _wave(name, bound)
     if found is not None:
         return found
+    if first in ("exchange", "array") or name.startswith(("bindless_image", "bindless_storage")):
+        return _resource(name, bound)
+    if first == "indexed":
+        return np.asarray(bound.uniforms[64:][: 4 * 8].reshape(8, 4)[LANE & 7].reshape(-1))
     if first in ("reduce", "inclusive", "exclusive"):
         return _reduced(name, bound)
     if rest and rest[0] in (*nir.ATOMICS, "cmpxchg"):
@@ -307,24 +351,29 @@ def _imaged(name: str, bound: Bound) -> Array | None:
         return _sizes(shape)
     place = _texel("_".join(rest[1:]) if rest[0] == "atomic" else shape)
     if rest[0] == "atomic":
-        old = bound.images[2][..., 0]
-        value, found = bound.buffers[1][:LANES], np.zeros(LANES, np.uint32)
-        firsts = []
-        for lane in LANE:  # all fibers add before the first compares
-            spot = tuple(int(axis[lane]) for axis in place)
-            firsts.append(old[spot])
-            old[spot] = (int(old[spot]) + int(value[lane])) & 0xFFFFFFFF
-        for lane in LANE:
-            spot = tuple(int(axis[lane]) for axis in place)
-            found[lane] = old[spot]
-            if old[spot] == firsts[lane]:
-                old[spot] = value[lane]
-        return found
+        return _changed(place, bound)
     source = _read_place(place, shape) if name.endswith("read_only") else place
     texels = bound.images[0][source].copy()
     for lane in LANE:
         bound.images[1][tuple(int(axis[lane]) for axis in place)] = texels[lane]
     return None
+
+
+def _changed(place: tuple[Array, Array, Array], bound: Bound) -> Array:
+    """Texels of image 2 are added to, then swapped where they are as before."""
+    old = bound.images[2][..., 0]
+    value, found = bound.buffers[1][:LANES], np.zeros(LANES, np.uint32)
+    firsts = []
+    for lane in LANE:  # all fibers add before the first compares
+        spot = tuple(int(axis[lane]) for axis in place)
+        firsts.append(old[spot])
+        old[spot] = (int(old[spot]) + int(value[lane])) & 0xFFFFFFFF
+    for lane in LANE:
+        spot = tuple(int(axis[lane]) for axis in place)
+        found[lane] = old[spot]
+        if old[spot] == firsts[lane]:
+            old[spot] = value[lane]
+    return found
 
 
 def _textured(operation: str, shape: str, bound: Bound) -> Array:
@@ -424,7 +473,7 @@ def test_programs_with_merged_registers(executor: Executor, name: str) -> None:
 
 
 def test_all_kinds_are_there() -> None:
-    assert len(nir.programs()) == len(nir.NAMES) == 282
+    assert len(nir.programs()) == len(nir.NAMES) == 303
     assert len({found.shader.code for found in nir.programs().values()}) > 220
     narrow = nir.programs()["reduce_fadd_16"].shader.code
     pushed = Program.decode(nir.programs()["pushed"].shader.code).instrs
