@@ -26,6 +26,13 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--call", type=int, metavar="N", help="disasm, sweep: this call alone")
     sub.add_argument("--patch", action="append", default=[], metavar="NAME", help="patch: repeat for several")
+    sub.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CALL",
+        help="patch: sites with this call alone, by number or by its program's name; repeat for several",
+    )
     sub.add_argument("--check", action="store_true", help="patch: run before and after on the same inputs")
     sub.add_argument("--output", type=Path, metavar="FILE", help="patch: where the result is written")
     sub.add_argument("--model", metavar="NAME", help="capture: a declared small model, written to FILE")
@@ -174,10 +181,10 @@ def _patch(options: argparse.Namespace) -> Answer:
     with _device(options) if options.check else contextlib.nullcontext() as place:
         for each in patches:
             if place is not None:
-                report = patch.check(each, graph, _generator(options), place.run)
+                report = patch.check(each, graph, _generator(options), place.run, options.only)
                 applied, found = report.applied, report.facts()
             else:
-                applied = patch.apply(each, graph)
+                applied = patch.apply(each, graph, options.only)
                 found = applied.facts()
             graph = applied.graph
             facts.append(found)
@@ -189,6 +196,8 @@ def _patch(options: argparse.Namespace) -> Answer:
 
 def _patch_line(found: dict[str, Any]) -> str:
     sites = counted(len(found["sites"]), "site")
+    if found["left"]:
+        sites += f" of {len(found['sites']) + len(found['left'])}"
     line = f"{found['patch']}: {sites}, {found['calls'][0]} to {found['calls'][1]} calls"
     if not found["applied"]:
         line = f"{found['patch']}: not applied: {found['reason']}"

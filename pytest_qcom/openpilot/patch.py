@@ -8,13 +8,13 @@ graph without sites comes back as it is, with the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pytest_qcom.errors import GraphError, KernelError, PatchError
+from pytest_qcom.errors import GraphError, KernelError, PatchError, closest
 from pytest_qcom.openpilot import execution
 from pytest_qcom.openpilot.graph import Call, Graph, Memory, Program, View
 
@@ -141,19 +141,27 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A graph after a patch, and how it came about."""
+    """A graph after a patch, and how it came about.
+
+    Attributes:
+        left: sites that were not asked for, which stay as they are.
+    """
 
     patch: Patch
     before: Graph
     graph: Graph
     sites: tuple[Site, ...]
     refusals: tuple[Refusal, ...]
+    left: tuple[Site, ...] = ()
 
     @property
     def reason(self) -> str:
         """Why nothing was rewritten; empty if something was."""
         if self.sites:
             return ""
+        if self.left:
+            calls = ", ".join(f"{call} ({self.before.calls[call].label})" for call in self.left[0].calls)
+            return f"none of its {len(self.left)} sites has a call that is named; the first is of {calls}"
         if not self.refusals:
             return "no call looks like a site"
         first = self.refusals[0]
@@ -166,6 +174,7 @@ class Applied:
             "patch": self.patch.name,
             "applied": bool(self.sites),
             "sites": [{"calls": list(site.calls), **site.facts} for site in self.sites],
+            "left": [{"calls": list(site.calls), **site.facts} for site in self.left],
             "refusals": [{"call": each.call, "reason": each.reason} for each in self.refusals],
             "reason": self.reason,
             "calls": [len(self.before.calls), len(self.graph.calls)],
@@ -173,11 +182,14 @@ class Applied:
         }
 
 
-def apply(patch: Patch, graph: Graph) -> Applied:
-    """Rewrites all sites of a patch.
+def apply(patch: Patch, graph: Graph, only: Collection[str] = ()) -> Applied:
+    """Rewrites the sites of a patch.
+
+    Args:
+        only: calls, by number or by their program's name: sites without one of them stay. Nothing is all.
 
     Raises:
-        GraphError: the graph before or after is none.
+        GraphError: the graph before or after is none, or a call that it does not have.
         PatchError: sites that overlap, or that are still there afterwards.
     """
     graph.verify()
@@ -185,15 +197,37 @@ def apply(patch: Patch, graph: Graph) -> Applied:
     taken = [call for site in sites for call in site.calls]
     if len(set(taken)) != len(taken):
         raise PatchError(f"patch {patch.name}: sites share calls {sorted(taken)}; its find is wrong")
+    named = _named(graph, only)
+    left = tuple(site for site in sites if only and named.isdisjoint(site.calls))
+    sites = tuple(site for site in sites if site not in left)
     if not sites:
-        return Applied(patch, graph, graph, (), refusals)
+        return Applied(patch, graph, graph, (), refusals, left)
     after = graph.with_calls(_edited(graph, [patch.rewrite(graph, site) for site in sites]))
-    if left := patch.find(after)[0]:
+    still = patch.find(after)[0]
+    if len(still) > len(left):
         raise PatchError(
-            f"patch {patch.name}: call {left[0].calls[0]} is a site after it still, of {len(left)} in all; "
+            f"patch {patch.name}: call {still[0].calls[0]} is a site after it still, of {len(still)} in all; "
             "its rewrite does not end"
         )
-    return Applied(patch, graph, after, sites, refusals)
+    return Applied(patch, graph, after, sites, refusals, left)
+
+
+def _named(graph: Graph, words: Collection[str]) -> set[int]:
+    """The numbers of calls that are named.
+
+    Raises:
+        GraphError: a word that is no call.
+    """
+    named: set[int] = set()
+    for word in words:
+        found = {n for n, call in enumerate(graph.calls) if word in (str(n), call.label)}
+        if not found:
+            raise GraphError(
+                f"call {word!r}: the graph has {len(graph.calls)} calls and none is called so; give a number "
+                f"or a program's name, {closest(word, dict.fromkeys(call.label for call in graph.calls))}"
+            )
+        named |= found
+    return named
 
 
 def _edited(graph: Graph, edits: list[Edit]) -> list[Call]:
@@ -243,18 +277,23 @@ class Report:
 
 
 def check(
-    patch: Patch, graph: Graph, generator: np.random.Generator, run: execution.Execute = execution.run
+    patch: Patch,
+    graph: Graph,
+    generator: np.random.Generator,
+    run: execution.Execute = execution.run,
+    only: Collection[str] = (),
 ) -> Report:
     """Applies a patch and runs the graph before and after it on the same random inputs.
 
     Args:
         run: runs a graph; by default on this process's device.
+        only: as for :func:`apply`.
 
     Raises:
         PatchError: results that differ by more than the patch allows.
         GraphError, LaunchError, GpuFault, GpuHang, HazardError: a graph that does not run.
     """
-    return judge(apply(patch, graph), generator, run)
+    return judge(apply(patch, graph, only), generator, run)
 
 
 def judge(applied: Applied, generator: np.random.Generator, run: execution.Execute = execution.run) -> Report:

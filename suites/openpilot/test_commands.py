@@ -52,6 +52,31 @@ def test_disasm_gives_each_program_once(facts: Callable[..., Any]) -> None:
     assert one["calls"] == [1]
 
 
+def test_a_patch_takes_the_sites_that_are_named(
+    facts: Callable[..., Any], pickled: Pickled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By number, or all of a program; the others stay, and results are within the bound all the same."""
+    Path("mlp.pkl").write_bytes(pickled("vision-mlp"))
+    graph = reading.load(Path("mlp.pkl"))
+    twice = [n for n, call in enumerate(graph.calls) if call.label == graph.calls[1].label]
+    assert len(twice) == 2
+    for words, taken in ((["1"], [[1]]), ([graph.calls[1].label], [[n] for n in twice])):
+        only = [word for each in words for word in ("--only", each)]
+        (report,) = facts(
+            "patch", "mlp.pkl", "--patch", "native-fp16", *only, "--check", "--output", "one.pkl"
+        )
+        assert [site["calls"] for site in report["sites"]] == taken
+        assert len(report["left"]) == 4 - len(taken)
+        assert report["ok"]
+        after = reading.load(Path("one.pkl"))
+        changed = [n for n in range(7) if after.calls[n].program != graph.calls[n].program]
+        assert changed == sorted(n for site in taken for n in site)
+    (report,) = facts("patch", "mlp.pkl", "--patch", "native-fp16", "--only", "0")
+    assert report["reason"].startswith("none of its 4 sites has a call that is named; the first is of 1 (")
+    assert cli.main(["graph", "patch", "mlp.pkl", "--patch", "fast-gelu", "--only", "9"]) == cli.BAD_INPUT
+    assert "call '9': the graph has 7 calls and none is called so; give" in capsys.readouterr().err
+
+
 def test_patch_profile_and_compare(facts: Callable[..., Any]) -> None:
     chosen = ["recompile", "dedupe-head", "head-gemv", "level-schedule"]
     names = [word for name in chosen for word in ("--patch", name)]
