@@ -12,10 +12,11 @@ from typing import Any
 from llvmlite import ir
 
 from pytest_qcom.virtual.dispatch import Format
-from pytest_qcom.virtual.executor import cube_ops, detail_ops, sampler_ops
+from pytest_qcom.virtual.executor import cube_ops, detail_ops, lanes, sampler_ops
 from pytest_qcom.virtual.executor.image_ops import KINDS
 from pytest_qcom.virtual.executor.irgen import FLOAT, I1, I32, I64, PTR, VOID, Function, i32, i64
 from pytest_qcom.virtual.executor.layout import (
+    CHUNK,
     Fault,
     Header,
     Job,
@@ -58,6 +59,7 @@ def emit(module: Any, wave: int) -> None:
         if kind != "u16":
             _filter(module, wave, kind)
             _fetch(module, wave, kind)
+            _isaml(module, wave, kind)
     _extent(module, wave)
     _facts(module, wave)
 
@@ -269,6 +271,30 @@ def _fetch(module: Any, wave: int, kind: str) -> None:
         a.put(f.get(texel, QUAD), mask, lane, kind, step)
 
     a.run(read)
+
+
+def _isaml(module: Any, wave: int, kind: str) -> None:
+    """isaml_*(w, data row, x row, y row, zero row, slot row, slot, level row, mask, pc).
+
+    As isam_* where all lanes want the largest level, unless races are looked for; else lane by lane.
+    """
+    pointers = [PTR] * 6
+    f = Function(module, f"isaml_{kind}", I32, [*pointers, I32, PTR, I32, I32])
+    w, data, x, y, zero, slots, slot, levels, mask, pc = f.args
+    b, vector = f.b, ir.VectorType(I32, CHUNK)
+    job = f.load(PTR, w, Header.JOB, 8)
+    watched = b.ptrtoint(f.load(PTR, job, field(Job, "shadows"), 8), I64)
+    others = f.local(I32)
+    b.store(b.zext(b.icmp_signed("!=", watched, i64(0)), I32), others)
+    with lanes.chunks(f, w) as (active, first):
+        wanted = f.load(vector, levels, b.mul(first, i64(4)), 64)
+        other = b.bitcast(b.icmp_signed("!=", wanted, ir.Constant(vector, [0] * CHUNK)), I32)
+        b.store(b.or_(f.get(others, I32), b.and_(other, active)), others)
+    with f.when(b.icmp_signed("==", f.get(others, I32), i32(0))):
+        b.ret(f.call(f"isam_{kind}", I32, [w, data, x, y, slot, mask, pc]))
+    arguments = [w, data, x, y, zero, slots, i32(Tables.TEXTURES), levels, zero, mask, pc]
+    b.ret(f.call(f"surface_fetch_{kind}", I32, arguments))
+    f.finish()
 
 
 def _of_sample(f: Function, a: Lanes, record: Any, coordinates: list[Any], offset: Any) -> Any:

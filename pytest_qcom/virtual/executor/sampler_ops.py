@@ -90,6 +90,8 @@ def _wrapped(module: Any) -> None:
     f = Function(module, "wrapped", I32, [I32, I32, I32], private=True)
     number, count, wrap = f.args
     b = f.b
+    with f.when(b.icmp_unsigned("<", number, count)):
+        b.ret(number)
     zero, last = i32(0), b.sub(count, i32(1))
 
     def modulo(period: Any) -> Any:
@@ -107,7 +109,7 @@ def _wrapped(module: Any) -> None:
         Wrap.MIRROR_REPEAT: b.trunc(back, I32),
         Wrap.MIRROR_CLAMP: clamped(f, mirrored, zero, last),
     }
-    result = b.select(b.icmp_unsigned("<", number, count), number, i32(-1))
+    result: Any = i32(-1)
     for way, value in values.items():
         result = b.select(b.icmp_signed("==", wrap, i32(way.value)), value, result)
     b.ret(result)

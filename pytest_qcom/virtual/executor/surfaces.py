@@ -97,10 +97,15 @@ class Surfaces(Accesses):
             level = self._wide_rows(instr.srcs[1], place + 1, _SECOND, Ty.S32) + step * place
         sample = first + step * (access.sampled(instr) - 1) if effect.multisampled else zero
         mask, rows = instr["wrmask"], self._target_rows(instr.dst, 4)
+        three, kind = (*xyz, zero)[:3], _kind(instr.type)
         self._close()
         further = [("ptr", self._at(level)), ("ptr", self._at(sample)), ("i32", str(mask))]
-        three = (*xyz, zero)[:3]
-        self._surface(index, f"surface_fetch_{_kind(instr.type)}", rows, three, slots, further)
+        if count == 2 and not instr.get("s2en") and not effect.multisampled:
+            places = [("ptr", self._at(at)) for at in (rows, *three, slots[0])]
+            texture = ("i32", str(instr["tex"]))
+            self._checked(f"isaml_{kind}", *places, texture, further[0], further[2], ("i32", str(index)))
+        else:
+            self._surface(index, f"surface_fetch_{kind}", rows, three, slots, further)
         self._collect(instr.dst, _components(mask), 4)
 
     def _moved(self, xyz: list[int], offsets: int, instr: Instr) -> list[int]:
