@@ -130,7 +130,7 @@ def _extent(instr: Instr, textures: Sequence[Extent], images: Sequence[Extent]) 
     """Of the image that an instruction accesses by x and y; ``None`` where that is not known."""
     effect = instr.op.effect
     if isinstance(effect, Sample):
-        plain = not (instr.get("s2en") or instr.get("3d") or instr.get("array") or effect.filtered)
+        plain = not (effect.filtered or any(instr.get(word) for word in ("s2en", "3d", "array", "o")))
         return textures[instr["tex"]] if plain and instr["tex"] < len(textures) else None
     if isinstance(effect, Load | Store) and effect.space is Space.IMAGE:
         plain = not (instr.get("mode") or instr.get("bindless")) and instr.get("dims") == 2
