@@ -229,7 +229,10 @@ def _run(
     if not pattern:
         bounds = kernel.tolerance(options, run.inputs)
     if not whole:  # outputs start as NaN
-        outputs = {name: np.where(np.isnan(got), expected[name], got) for name, got in outputs.items()}
+        outputs = {
+            name: np.where(np.isnan(outputs[name]), values, outputs[name])
+            for name, values in expected.items()
+        }
     outcome = conformance.compare(outputs, expected, bounds)
     return ("correct" if outcome.ok else "wrong"), str(outcome)
 

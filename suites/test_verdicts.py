@@ -64,6 +64,15 @@ def test_stores_without_slots_between_their_arithmetic(family: str, config: str)
     assert "stg" in judged.detail
 
 
+def test_of_a_kernel_without_a_store_it_counts_that_it_ends() -> None:
+    config = "low-4x8-fp32 preload-b no-store"
+    judged = verdicts.verify(
+        [row(config, "correct", "gemm_4x8_fp32"), row(f"{config} fregs-override=7", "hang", "gemm_4x8_fp32")],
+        jobs=1,
+    )
+    assert [item.ours for item in judged] == ["correct", "hang"]
+
+
 def test_no_file_decides_which_device_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project may call another device ``virtual``; late results are a matter of ours."""
     (tmp_path / registry.PROJECT_FILE).write_text("this is no table of devices")
