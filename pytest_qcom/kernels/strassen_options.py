@@ -14,6 +14,7 @@ SUMS = {"fp16": "float16", "fp32": "float32"}
 LEAVES = ("gemm", "buffers", "fused", "terminal")
 TILES = {"4x8": (8, 256), "8x8": (16, 256), "halfwave": (16, 64)}
 """Rows and columns of a workgroup of 64 fibers of the FP32 GEMM."""
+_MOST_THREADS = 64
 _TEXEL_ROW = 32  # halves in the least pitch of an image
 
 
@@ -41,7 +42,7 @@ class Options:
         leaf_unroll: K steps of its loop body; of 4x8 a multiple of 3.
         stream: outer levels whose products are made one after the other, in the same memory: 0 to 2.
         host_sums: with stream, the inner levels' sums are made by this machine's processor, beside the
-            products of the part before.
+            products of the part before; in ``host_threads`` bands of rows at once.
         split_combine: the last combination is a launch for each block of C.
         half_combine: with half_products, inner combinations add halves; else floats, rounded once.
         transform_vec, combine_vec: consecutive elements of a row for a fiber of a launch of sums, 1 to 16;
@@ -67,6 +68,7 @@ class Options:
     leaf_unroll: int = 3
     stream: int = 0
     host_sums: bool = False
+    host_threads: int = 1
     split_combine: bool = False
     half_combine: bool = False
     transform_vec: int = 0
@@ -155,6 +157,8 @@ def check(options: Options) -> None:
         if given not in known:
             wanted = ", ".join(map(str, known))
             raise KernelError(f"{NAME}: {name.replace('_', '-')} is {given!r}; give one of {wanted}")
+    if not 1 <= options.host_threads <= _MOST_THREADS:
+        raise KernelError(f"{NAME}: host-threads is {options.host_threads}; give 1 to {_MOST_THREADS}")
     for words in _conflicts(options):
         raise KernelError(f"{NAME}: {words}")
     _check_sides(options)
@@ -185,6 +189,8 @@ def _conflicts(options: Options) -> Iterator[str]:
         yield f"host-sums with leaf={options.leaf}; the host does not multiply"
     if options.leaf == "terminal" and options.half_products:
         yield "leaf=terminal with half-products; it stores float32"
+    if options.host_threads > 1 and not options.host_sums:
+        yield f"host-threads={options.host_threads} without host-sums; give host-sums=true too"
     if options.half_combine and not options.half_products:
         yield "half-combine without half-products; its sums are float32, give half-products=true too"
     if options.images and options.local:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -304,15 +306,36 @@ def combine_options(options: Options, stage: Stage, block: int = -1) -> Combine:
 
 def _host_operands(options: Options, stage: Stage, side: str, arrays: Arrays) -> Arrays:
     """The operands of a stage of one matrix, summed by numpy in float32."""
-    blocks = strassen.split(arrays["X"].reshape(1, *stage.side(side)).astype(np.float32), stage.levels)[0]
-    named = {(i, j): blocks[i, j] for i in range(2**stage.levels) for j in range(2**stage.levels)}
-    sums = strassen.operand_sums(options.form, side, stage.levels, named)
-    return {"O": np.stack([total.astype(options.operand) for total in sums])}
+    blocks = strassen.split(arrays["X"].reshape(1, *stage.side(side)), stage.levels)[0]
+    places = [(i, j) for i in range(2**stage.levels) for j in range(2**stage.levels)]
+    found = np.empty((stage.products, *blocks.shape[2:]), options.operand)
+
+    def fill(rows: slice) -> None:
+        named = {place: blocks[place][rows].astype(np.float32) for place in places}
+        for product, total in enumerate(strassen.operand_sums(options.form, side, stage.levels, named)):
+            found[product, rows] = total
+
+    _in_bands(fill, blocks.shape[2], options.host_threads)
+    return {"O": found}
 
 
 def _host_result(options: Options, stage: Stage, arrays: Arrays) -> Arrays:
     """C of a stage's products, summed by numpy in float32."""
-    found = strassen.result_sums(options.form, stage.levels, list(arrays["M"].astype(np.float32)))
-    side = range(2**stage.levels)
-    whole = np.block([[found[i, j] for j in side] for i in side])
-    return {"C": whole.astype(options.product)}
+    products, side = arrays["M"], 2**stage.levels
+    whole = np.empty((side, products.shape[1], side, products.shape[2]), options.product)
+
+    def fill(rows: slice) -> None:
+        given = [product[rows].astype(np.float32) for product in products]
+        for (i, j), total in strassen.result_sums(options.form, stage.levels, given).items():
+            whole[i, rows, j] = total
+
+    _in_bands(fill, products.shape[1], options.host_threads)
+    return {"C": whole.reshape(side * products.shape[1], -1)}
+
+
+def _in_bands(fill: Callable[[slice], None], rows: int, threads: int) -> None:
+    """All rows, in as many bands as there are threads."""
+    size = -(-rows // threads)
+    bands = [slice(start, start + size) for start in range(0, rows, size)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(fill, bands))

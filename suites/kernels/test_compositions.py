@@ -184,10 +184,19 @@ def test_sums_are_bounded_in_any_order() -> None:
             assert (np.abs(total - bounded.value[product]) <= bounded.error[product]).all()
 
 
-def test_the_host_sums_as_the_device_does() -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_host_sums_as_the_device_does(threads: int) -> None:
     """What numpy makes of a matrix is what the transform's coefficients say, and both are inverse."""
     options = Options(
-        m=128, n=128, k=128, levels=3, accumulate="fp32", leaf="buffers", stream=1, host_sums=True
+        m=128,
+        n=128,
+        k=128,
+        levels=3,
+        accumulate="fp32",
+        leaf="buffers",
+        stream=1,
+        host_sums=True,
+        host_threads=threads,
     )
     (plan, inner), rng = (
         (STRASSEN.plan(options), strassen_options.stages(options)[1]),
@@ -246,6 +255,8 @@ def test_streaming_needs_the_memory_of_one_part() -> None:
             {"leaf_tile": "halfwave", "accumulate": "fp32", "m": 40, "leaf_threads": 128},
             "40 x 1024 x 1024 is not made of 7 products .* give multiples of 64 x 128 x 64",
         ),
+        ({"host_threads": 0}, "host-threads is 0; give 1 to 64"),
+        ({"host_threads": 2}, "host-threads=2 without host-sums; give host-sums=true too"),
         ({"half_combine": True, "accumulate": "fp32"}, "half-combine without half-products; its sums are"),
         ({"transform_vec": 3}, "strassen_transform: vec is 3; give 1, 2, 4, 8 or 16"),
         ({"combine_threads": 96}, "strassen_combine: threads is 96; give one of"),

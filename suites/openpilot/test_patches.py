@@ -11,6 +11,7 @@ import pytest
 
 from pytest_qcom.errors import PatchError
 from pytest_qcom.kernels.edit import replace_instructions
+from pytest_qcom.kernels.rewrites.delays import DelayTrim
 from pytest_qcom.kernels.waits import nop
 from pytest_qcom.openpilot import execution, patch, products, reading, registry, writing
 from pytest_qcom.openpilot.capture import Model, Shape
@@ -102,6 +103,16 @@ def test_products_behind_each_other_are_in_one_block_each(name: str, blocks: lis
     model = Model(name="four", summary="", inputs={"x": Shape((64, 64))}, build=build)
     report = patch.check(registry.find(name), model.graph(), np.random.default_rng(5))
     assert [site.calls for site in report.applied.sites] == blocks
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_delays_of_compiled_programs_are_no_longer_than_their_coordinates_need(
+    captured: Captured, model: str
+) -> None:
+    """Why no patch of graphs trims them."""
+    codes = [call.program.code for call in captured(model).calls if call.program]
+    assert codes
+    assert not any(DelayTrim().find(code)[0] for code in codes)
 
 
 def test_what_a_block_is_worth(captured: Captured) -> None:
