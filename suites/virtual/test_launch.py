@@ -205,10 +205,10 @@ IMAGES = {
         {"w0": HALF << 22 | 0x6880 | 3},
         "texture 0 has TILE_MODE 3; the virtual device knows 0, linear images",
     ),
-    "cube": (
-        {"w2": 2 << 29 | 64 << 7},
-        "texture 0 has TYPE 2; the virtual device knows 1, 3 and 4: linear images of two and three "
-        "dimensions, and buffers",
+    "type": (
+        {"w2": 6 << 29 | 64 << 7},
+        "texture 0 has TYPE 6; there are 0 to 4: images of one and two dimensions, cubes, those of three "
+        "dimensions, buffers; correct the descriptor",
     ),
     "layers": (
         {"height": 3, "w3": 0, "w5": 2 << 17},
