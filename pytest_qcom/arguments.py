@@ -62,6 +62,16 @@ def add_seed(sub: argparse.ArgumentParser, of: str = "inputs") -> None:
     sub.add_argument("--seed", type=natural, default=0, help=f"of random {of}")
 
 
+def add_pattern(sub: argparse.ArgumentParser) -> None:
+    """Inputs that are not random."""
+    sub.add_argument(
+        "--pattern",
+        default="",
+        metavar="NAME",
+        help="of inputs with an exact result, such as ones or rows; default: random ones",
+    )
+
+
 def add_rounds(sub: argparse.ArgumentParser) -> None:
     """How often something is timed."""
     sub.add_argument("--rounds", type=positive, default=1, help="launches that are timed")

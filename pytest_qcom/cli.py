@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_qcom import programs
-from pytest_qcom.arguments import FAILED, Answer, add_case, add_rounds, add_seed, positive
+from pytest_qcom.arguments import FAILED, Answer, add_case, add_pattern, add_rounds, add_seed, positive
 from pytest_qcom.devices import HAZARD_MODES, registry
 from pytest_qcom.errors import QcomError
 from pytest_qcom.settings import DEFAULT_DEVICE
@@ -106,6 +106,7 @@ def _run_arguments(sub: argparse.ArgumentParser) -> None:
     _kernel_arguments(sub)
     _device_arguments(sub)
     add_seed(sub)
+    add_pattern(sub)
     add_rounds(sub)
 
 
@@ -114,6 +115,7 @@ def _compose_arguments(sub: argparse.ArgumentParser) -> None:
     add_case(sub)
     _device_arguments(sub)
     add_seed(sub)
+    add_pattern(sub)
 
 
 def _exec_arguments(sub: argparse.ArgumentParser) -> None:
@@ -231,6 +233,10 @@ def _where(options: argparse.Namespace) -> str:
     return device + hazards + (" --races" if options.races else "")
 
 
+def _pattern(options: argparse.Namespace) -> str:
+    return f" --pattern {options.pattern}" if options.pattern else ""
+
+
 def _judged(facts: Mapping[str, Any]) -> Answer:
     """What a command that checks results gives."""
     lines = [f"{name}: {value}" for name, value in facts.items() if name not in _WORST]
@@ -238,27 +244,27 @@ def _judged(facts: Mapping[str, Any]) -> Answer:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Runs a kernel on random inputs and checks its output."""
+    """Runs a kernel on random inputs, or on those of a pattern, and checks its output."""
     from pytest_qcom import conformance, targets
 
     target = targets.named(options.kernel, options.case, options.options)
     entry = registry.find(options.device, Path.cwd())
     with racing(options, entry), entry.open(options.hazards) as device:
-        facts = conformance.facts(device, target, options.seed, options.rounds)
-    facts["repeat"] += _where(options)
+        facts = conformance.facts(device, target, options.seed, options.rounds, options.pattern)
+    facts["repeat"] += _pattern(options) + _where(options)
     return _judged(facts)
 
 
 def compose(options: argparse.Namespace) -> Answer:
-    """Runs a sequence of launches on random inputs and checks its output."""
+    """Runs a sequence of launches on random inputs, or on those of a pattern, and checks its output."""
     from pytest_qcom import composed, targets
 
     target = targets.composed(options.composition, options.case, options.options)
     _ = target.options  # a wrong one is an error before a device is opened
     entry = registry.find(options.device, Path.cwd())
     with racing(options, entry), entry.open(options.hazards) as device:
-        facts = composed.facts(device, target, options.seed)
-    facts["repeat"] += _where(options)
+        facts = composed.facts(device, target, options.seed, options.pattern)
+    facts["repeat"] += _pattern(options) + _where(options)
     return _judged(facts)
 
 

@@ -174,14 +174,17 @@ def _tensor(device: Device, memory: Memory, inputs: Arrays) -> Tensor:
     return device.upload(inputs[memory.name].reshape(memory.shape))
 
 
-def facts(device: Device, target: Composed, seed: int) -> dict[str, Any]:
+def facts(device: Device, target: Composed, seed: int, pattern: str = "") -> dict[str, Any]:
     """Runs a composition on random inputs; what came of it, for the command line.
+
+    Args:
+        pattern: inputs with an exact result instead.
 
     Raises:
         KernelError, LaunchError, GpuFault, GpuHang, HazardError: it could not run.
     """
     composition, options = target.kernel, target.options
-    run = prepare(device, composition, options, np.random.default_rng(seed))
+    run = prepare(device, composition, options, np.random.default_rng(seed), pattern)
     seconds = run.launch()
     outcome = run.compare()
     return {

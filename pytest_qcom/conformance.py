@@ -303,17 +303,18 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def facts(device: Device, target: Target, seed: int, rounds: int) -> dict[str, Any]:
+def facts(device: Device, target: Target, seed: int, rounds: int, pattern: str = "") -> dict[str, Any]:
     """Runs a target on random inputs; what came of it, for the command line.
 
     Args:
         seed: of the inputs.
         rounds: launches that are timed; the best one counts.
+        pattern: inputs with an exact result instead.
 
     Raises:
         KernelError, LaunchError, GpuFault, GpuHang, HazardError: it could not run.
     """
-    run = prepare(device, target.kernel, target.options, np.random.default_rng(seed))
+    run = prepare(device, target.kernel, target.options, np.random.default_rng(seed), pattern)
     for _ in range(max(1, rounds)):
         run.launch()
     outcome = run.compare()

@@ -123,3 +123,9 @@ def test_an_image_has_whole_rows() -> None:
     program = uops.sink("copy", uops.put(second, 0, uops.vector(first, 0)))
     with pytest.raises(KernelError, match="copy: tinygrad makes images of nothing; give shapes such that"):
         uops.compile_uops("copy", program, arrays, 1.0)
+
+
+def test_b_only_is_the_notes_word_for_one_staged_operand() -> None:
+    kernel = KERNELS["gemm_image_local_fp16"]
+    assert kernel.configure({"b-only": "true"}) == kernel.configure({"staged": "b"})
+    assert kernel.configure({"b_only": False}) == kernel.configure({})

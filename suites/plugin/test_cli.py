@@ -83,6 +83,19 @@ def test_run_repeats_with_the_line_it_prints(facts: Callable[..., Any]) -> None:
     assert facts(*words)["max_abs"] == found["max_abs"]
 
 
+def test_run_and_compose_take_inputs_whose_result_is_exact(
+    facts: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Off by nothing, with a line that repeats it; an unknown one is an error."""
+    found = facts("run", *SMALL, "--pattern", "rows")
+    assert (found["max_abs"], found["bound"]) == (0.0, 0.0)
+    assert found["repeat"].endswith(" --pattern rows")
+    words = ["m=64", "n=512", "k=64", "form=winograd"]
+    assert facts("compose", "strassen", *words, "--pattern", "exact")["max_abs"] == 0.0
+    assert cli.main(["run", *SMALL, "--pattern", "stripes"]) == cli.BAD_INPUT
+    assert "has no pattern 'stripes'; it has ones, identity-a" in capsys.readouterr().err
+
+
 def test_predict_gives_time_and_occupancy(facts: Callable[..., Any]) -> None:
     found = facts("predict", *SMALL)
     assert found["model"].startswith("model: ")

@@ -254,10 +254,20 @@ def _global_inputs(options: GlobalOptions, arrays: Arrays) -> Arrays:
     return uops.shaped(build_global(options), dict(flat.matrices(options, arrays)))
 
 
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by the notes' words too: ``b-only`` stages B alone."""
+    found = dict(given)
+    for name in ("b-only", "b_only"):
+        if str(found.pop(name, "")).lower() == "true":
+            found["staged"] = "b"
+    return found
+
+
 GEMM = Kernel(
     name=NAME,
     summary="GEMM from FP16 images through local memory, or B from a buffer; FP16 or FP32 sums; UOps",
     options=Options,
+    reads=_read,
     build=build,
     inputs=lambda options, rng: _inputs(options, matmul.random(options, rng)),
     oracle=_oracle,
