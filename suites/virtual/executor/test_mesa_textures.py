@@ -175,7 +175,7 @@ def test_programs(executor: Executor, name: str) -> None:
     _run(executor, name)
 
 
-@pytest.mark.parametrize("name", list(SHAPES)[::9])
+@pytest.mark.parametrize("name", list(SHAPES)[::3])
 def test_programs_whose_results_are_late(cache_dir: Path, name: str) -> None:
     """Mesa's programs wait for all of them."""
     _run(Executor(cache_dir=cache_dir, budget=1 << 20, late=lambda dispatch: True), name)
