@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_qcom.arguments import Answer, add_seed, counted, fraction, positive
+from pytest_qcom.arguments import Answer, add_rounds, add_seed, counted, fraction, positive
 from pytest_qcom.errors import GraphError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CALL",
-        help="patch: sites with this call alone, by number or by its program's name; repeat for several",
+        help="patch, profile: this call alone, by number or by its program's name; repeat for several",
     )
     sub.add_argument("--check", action="store_true", help="patch: run before and after on the same inputs")
     sub.add_argument("--output", type=Path, metavar="FILE", help="patch: where the result is written")
@@ -42,6 +42,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--chunks", type=positive, default=8, metavar="N", help="scan: into how many parts")
     sub.add_argument("--cases", type=positive, default=8, metavar="N", help="correction: how many inputs")
     add_seed(sub, "inputs and weights")
+    add_rounds(sub)
 
 
 def run(options: argparse.Namespace) -> Answer:
@@ -111,7 +112,7 @@ def _sweep(options: argparse.Namespace) -> Answer:
     graph = _load(options.file)
     _require_call(options.call, graph)
     with _device(options) as place:
-        facts = inspection.sweep(graph, options.call, _generator(options), place.run)
+        facts = inspection.sweep(graph, options.call, _generator(options), place.run, options.rounds)
     return facts, list(inspection.sweep_lines(facts)), 0
 
 
@@ -125,7 +126,7 @@ def _profile(options: argparse.Namespace) -> Answer:
 
     graph = _load(options.file)
     with _device(options) as place:
-        facts = inspection.profile(graph, _generator(options), place.run)
+        facts = inspection.profile(graph, _generator(options), place.run, options.rounds, options.only)
     return facts, list(inspection.profile_lines(facts)), 0
 
 

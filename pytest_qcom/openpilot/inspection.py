@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from pytest_qcom.arguments import counted
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import execution, lanes
 from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, View
-from pytest_qcom.openpilot.patch import difference
+from pytest_qcom.openpilot.patch import difference, named_calls
 from pytest_qcom.openpilot.patches import launches
 
 Facts = dict[str, Any]
@@ -122,15 +122,29 @@ def listing_lines(facts: Facts) -> Iterator[str]:
         yield from item["text"].splitlines()
 
 
-def profile(graph: Graph, generator: np.random.Generator, run: execution.Execute = execution.run) -> Facts:
+def profile(
+    graph: Graph,
+    generator: np.random.Generator,
+    run: execution.Execute = execution.run,
+    rounds: int = 1,
+    only: Collection[str] = (),
+) -> Facts:
     """Device seconds of each program and of the chain of calls that takes longest.
+
+    Args:
+        rounds: runs of the graph; of each call the fastest counts.
+        only: calls whose programs are listed, by number or by their program's name. Nothing is all.
 
     Raises:
         GraphError, LaunchError, GpuFault, GpuHang, HazardError: the graph does not run.
     """
-    seconds = run(graph, execution.random_inputs(graph, generator)).seconds
+    named = named_calls(graph, only)
+    inputs = execution.random_inputs(graph, generator)
+    seconds = [min(each) for each in zip(*(run(graph, inputs).seconds for _ in range(rounds)), strict=True)]
     programs: dict[str, list[int]] = {}
     for number, call in enumerate(graph.calls):
+        if only and number not in named:
+            continue
         programs.setdefault(call.program.digest if call.program else "copy", []).append(number)
     rows = [
         {
@@ -164,9 +178,16 @@ def profile_lines(facts: Facts) -> Iterator[str]:
 
 
 def sweep(
-    graph: Graph, number: int, generator: np.random.Generator, run: execution.Execute = execution.run
+    graph: Graph,
+    number: int,
+    generator: np.random.Generator,
+    run: execution.Execute = execution.run,
+    rounds: int = 1,
 ) -> Facts:
     """Device seconds of one call with its work divided into workgroups of each size that there is.
+
+    Args:
+        rounds: runs with each size, of which the fastest counts.
 
     Raises:
         GraphError: its workgroups cannot be divided otherwise, or the graph does not run.
@@ -185,7 +206,8 @@ def sweep(
         assert call.program is not None
         program = launches.divided(call.program, size)
         calls = (*graph.calls[:number], replace(call, program=program), *graph.calls[number + 1 :])
-        seconds = run(graph.with_calls(calls), inputs, stop=number + 1).seconds[number]
+        divided = graph.with_calls(calls)
+        seconds = min(run(divided, inputs, stop=number + 1).seconds[number] for _ in range(rounds))
         rows.append({"local": list(size), "groups": list(program.groups), "seconds": seconds})
     return {
         "call": number,

@@ -197,7 +197,7 @@ def apply(patch: Patch, graph: Graph, only: Collection[str] = ()) -> Applied:
     taken = [call for site in sites for call in site.calls]
     if len(set(taken)) != len(taken):
         raise PatchError(f"patch {patch.name}: sites share calls {sorted(taken)}; its find is wrong")
-    named = _named(graph, only)
+    named = named_calls(graph, only)
     left = tuple(site for site in sites if only and named.isdisjoint(site.calls))
     sites = tuple(site for site in sites if site not in left)
     if not sites:
@@ -212,8 +212,8 @@ def apply(patch: Patch, graph: Graph, only: Collection[str] = ()) -> Applied:
     return Applied(patch, graph, after, sites, refusals, left)
 
 
-def _named(graph: Graph, words: Collection[str]) -> set[int]:
-    """The numbers of calls that are named.
+def named_calls(graph: Graph, words: Collection[str]) -> set[int]:
+    """The numbers of calls that are named, by number or by their program's name.
 
     Raises:
         GraphError: a word that is no call.

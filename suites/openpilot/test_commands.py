@@ -77,6 +77,18 @@ def test_a_patch_takes_the_sites_that_are_named(
     assert "call '9': the graph has 7 calls and none is called so; give" in capsys.readouterr().err
 
 
+def test_profile_lists_the_programs_that_are_named(facts: Callable[..., Any]) -> None:
+    """Times of the whole graph stay what they are, and on the virtual device every round gives the same."""
+    every = facts("profile", "heads.pkl")
+    number = every["programs"][0]["calls"][0]
+    label = every["programs"][0]["program"]
+    one = facts("profile", "heads.pkl", "--only", str(number), "--rounds", "2")
+    assert [row["calls"] for row in one["programs"]] == [[number]]
+    assert (one["seconds"], one["by_call"]) == (every["seconds"], every["by_call"])
+    found = facts("profile", "heads.pkl", "--only", label)["programs"]
+    assert found == [row for row in every["programs"] if row["program"] == label]
+
+
 def test_patch_profile_and_compare(facts: Callable[..., Any]) -> None:
     chosen = ["recompile", "dedupe-head", "head-gemv", "level-schedule"]
     names = [word for name in chosen for word in ("--patch", name)]
