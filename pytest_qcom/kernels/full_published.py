@@ -291,7 +291,7 @@ def declare(
         claim="as-published",
         family=family,
         reads=reads,
-        implied=lambda given: implied(notes.without(given, "donor_store", "native_store")),
+        implied=lambda given: implied(notes.without(given, "donor_store", "native_store", "eight_row")),
         source=NOTES,
     )
 

@@ -15,6 +15,7 @@ PHRASES = (
     (r"sources hr0\.x and hr4\.x repeated", "groups=32 unroll=1 loops=256"),
     (r"\br1 \(source1 relative\)", "groups=16 unroll=1 loops=256 r1"),
     (r"\bone-shot\b", "loops=1"),
+    (r"\bquad-split-?k\b", "splitk"),
     (r"\brpt([01])\b", r"rpt=\1"),
     (r"\binterleaved B\b", "interleaved-b"),
     (r"\beight rows\b", "rows=8"),

@@ -15,7 +15,7 @@ from pytest_qcom.kernels.registry import KERNELS
 COLUMNS = ("m", "n", "k", "threads", "thread128")
 """Columns of such a table that are options, where a kernel has them."""
 _PREFIX, _SUFFIX = "split_", "_override"
-_RUNS = frozenset({"iters", "runs", "seed", "disasm"})
+_RUNS = frozenset({"iters", "runs", "seed", "disasm", "identity-b", "allow-invalid-regs"})
 """What scripts are told beside options: how often, with what, and what else to print."""
 
 

@@ -116,6 +116,8 @@ def test_options_given_one_by_one_are_taken_as_they_are() -> None:
     ("family", "config", "name"),
     [
         ("gemm_4x8_fp32", "rotate k-unroll=6", "gemm_4x8_fp32_rotate_published"),
+        ("gemm_4x8_fp32", "quad-splitk identity-b", "gemm_4x8_fp32_splitk"),
+        ("gemm_8x4_fp32", "eight-row", "gemm_8x4_fp32_published"),
         ("gemm_4x8_fp32", "waksman no-q", "gemm_4x8_fp32_waksman"),
         ("gemm_4x8_fp32", "preload-b", "gemm_4x8_fp32_published"),
         ("gemm_8x8_fp16", "planar prefetch=a", "gemm_8x8_fp16_planar"),
