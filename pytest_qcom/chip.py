@@ -449,7 +449,8 @@ A630 = Chip(
             "What does sad.s32 compute on the A630?",
             "|a - b| + c",
             "a + b + c, as Mesa has iadd3 on later chips: has_sad is not set for the A630",
-            "the vendor's compiler adds a carry of 1 to the high half of an address as sad.s32 hi, (neg)carry",
+            "the vendor's compiler adds a carry of 1 to the high half of an address as sad.s32 hi, "
+            "(neg)carry",
             Certainty.INFERRED,
         ),
         Choice(

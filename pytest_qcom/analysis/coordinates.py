@@ -15,6 +15,7 @@ from pytest_qcom.analysis import findings
 from pytest_qcom.analysis.context import Context
 from pytest_qcom.analysis.findings import Finding
 from pytest_qcom.analysis.graph import flow
+from pytest_qcom.analysis.occupancy import wave_fibers
 from pytest_qcom.analysis.trace import Steering, launched, steering, taken
 from pytest_qcom.isa.access import reads, writes
 from pytest_qcom.isa.instruction import Atomic, Flow, Instr, Kind, Load, Sample, Space, Store
@@ -57,7 +58,7 @@ class _Walk:
     ) -> None:
         self.context, self.group, self.found = context, group, found
         self.textures, self.images = textures, images
-        fibers = 128 if launch.thread128 else 64
+        fibers = wave_fibers(launch.thread128)
         x, y, z = launch.local_size
         self.active = min(fibers, x * y * z)
         self.registers = launched(launch, fibers, group)

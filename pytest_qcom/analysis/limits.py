@@ -6,8 +6,7 @@ from pytest_qcom.analysis import findings
 from pytest_qcom.analysis.context import Context
 from pytest_qcom.analysis.findings import Finding, Rule
 from pytest_qcom.analysis.graph import flow, targeted
-from pytest_qcom.analysis.occupancy import register_cost, register_waves
-from pytest_qcom.chip import A630
+from pytest_qcom.analysis.occupancy import group_waves, register_cost, register_waves, wave_fibers
 from pytest_qcom.errors import EncodeError
 from pytest_qcom.isa.encoder import encode
 from pytest_qcom.isa.instruction import Atomic, Flow, Instr, Kind, Store
@@ -96,13 +95,12 @@ def _lost(instr: Instr) -> str:
 def workgroup(context: Context, fregs: int, hregs: int, thread128: bool, fibers: int) -> list[Finding]:
     """Workgroups, of ``fibers``, whose waves do not fit the register file together."""
     waves = register_waves(register_cost(fregs, hregs, context.storage.merged), thread128)
-    wave = A630.waves.fibers.value * (2 if thread128 else 1)
-    needed = -(-fibers // wave)
+    needed = group_waves(fibers, thread128)
     if needed <= waves or not waves or not context.steps:  # no wave at all is another rule's
         return []
     effect = (
         f"a workgroup of {fibers} fibers is {needed} waves, and fregs={fregs} and hregs={hregs} leave room "
         f"for {waves}: it never starts"
     )
-    fix = f"at most {waves * wave} fibers, or fewer registers"
+    fix = f"at most {waves * wave_fibers(thread128)} fibers, or fewer registers"
     return [context.finding(findings.WORKGROUP_WAVES, 0, effect, fix)]

@@ -67,6 +67,16 @@ class Occupancy:
         return self.waves * self.wave_fibers
 
 
+def wave_fibers(thread128: bool, chip: Chip = A630) -> int:
+    """Fibers of a wave."""
+    return chip.waves.fibers.value * (2 if thread128 else 1)
+
+
+def group_waves(fibers: int, thread128: bool, chip: Chip = A630) -> int:
+    """Waves of a workgroup of ``fibers``."""
+    return -(-fibers // wave_fibers(thread128, chip))
+
+
 def register_cost(fregs: int, hregs: int, merged: bool = False) -> int:
     """Full vec4 registers that a fiber takes; footprints are in vec4.
 
@@ -99,7 +109,7 @@ def local_waves(shared_bytes: int, fibers: int, thread128: bool, chip: Chip = A6
     unit = chip.memories.local_unit.value
     each = -(-shared_bytes // unit) * unit
     granularity = chip.waves.granularity.value
-    pair = chip.waves.fibers.value * (2 if thread128 else 1) * granularity
+    pair = wave_fibers(thread128, chip) * granularity
     waves = -(-fibers // pair) * (chip.memories.local_bytes.value // each) * granularity
     return min(waves, chip.waves.per_sp.value)
 
@@ -128,7 +138,6 @@ def occupancy(
         Limiter.LOCAL_MEMORY: local_waves(shared_bytes, fibers, thread128, chip),
     }
     limiter = min(limits, key=lambda name: limits[name])
-    wave_fibers = chip.waves.fibers.value * (2 if thread128 else 1)
     if limits[limiter] == 0:
         mode = "THREAD128" if thread128 else "THREAD64"
         raise LaunchError(
@@ -138,7 +147,7 @@ def occupancy(
             limiter=limiter.value,
             register_cost=cost,
         )
-    return Occupancy(limits[limiter], wave_fibers, cost, limits, limiter)
+    return Occupancy(limits[limiter], wave_fibers(thread128, chip), cost, limits, limiter)
 
 
 def of_launch(launch: Launch, chip: Chip = A630) -> Occupancy:
@@ -164,5 +173,4 @@ def waves_of(launch: Launch, chip: Chip = A630) -> int:
     """Waves that a launch consists of, over all of its workgroups."""
     x, y, z = launch.local_size
     gx, gy, gz = launch.groups
-    wave = chip.waves.fibers.value * (2 if launch.thread128 else 1)
-    return gx * gy * gz * -(-(x * y * z) // wave)
+    return gx * gy * gz * group_waves(x * y * z, launch.thread128, chip)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qcom.analysis.occupancy import register_cost, register_waves
+from pytest_qcom.analysis.occupancy import group_waves, register_cost, register_waves, wave_fibers
 from pytest_qcom.chip import A630
 from pytest_qcom.devices.device import Tensor
 from pytest_qcom.envelope import ArgumentKind, Envelope
@@ -118,12 +118,10 @@ def check_registers(name: str, content: Envelope, local: tuple[int, int, int], t
     """A workgroup whose waves fit the register file together."""
     cost = register_cost(content.fregs, content.hregs, bool(content.merged))
     waves = register_waves(cost, thread128)
-    fibers = A630.waves.fibers.value * (2 if thread128 else 1)
-    needed = -(-math.prod(local) // fibers)
-    if needed > waves:
+    if group_waves(math.prod(local), thread128) > waves:
         mode = "THREAD128" if thread128 else "THREAD64"
         raise LaunchError(
             f"launch of {name} with local size {local} in {mode}: {content.fregs} full and {content.hregs} "
-            f"half vec4 registers leave room for {waves * fibers} fibers in a workgroup; choose a smaller "
-            "local size or use fewer registers"
+            f"half vec4 registers leave room for {waves * wave_fibers(thread128)} fibers in a workgroup; "
+            "choose a smaller local size or use fewer registers"
         )

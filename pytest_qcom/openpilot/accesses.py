@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import lowered
-from pytest_qcom.openpilot.graph import Program
+from pytest_qcom.openpilot.graph import LANES, Program
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Indices = NDArray[np.int64]
-_LANES = 4
 
 
 class NoProduct(Exception):
@@ -89,7 +88,7 @@ def elements(access: Access, program: Program, values: Mapping[UOp, Indices]) ->
         return index[0] + access.lane
     if len(index) != 2 or not program.parameters[access.slot].image:
         raise NoProduct(f"argument {access.slot} is indexed in {len(index)} dimensions")
-    return (index[0] * shape[1] + index[1]) * _LANES + access.lane
+    return (index[0] * shape[1] + index[1]) * LANES + access.lane
 
 
 def symbols(access: Access) -> Iterator[UOp]:
@@ -135,7 +134,7 @@ def reads(program: Program, slot: int) -> Indices | None:
             places = mesh(sorted({*symbols(place), *loops_of(place)}, key=lambda each: str(each.arg)))
             if max((len(axis) for axis in places.values()), default=1) > _MESH:
                 return None
-            lanes = _LANES if program.parameters[slot].image else 1
+            lanes = LANES if program.parameters[slot].image else 1
             found += [elements(place, program, places) + lane for lane in range(lanes)]
         return np.unique(np.concatenate([each.ravel() for each in found])) if found else None
     except (NoProduct, GraphError):

@@ -16,13 +16,13 @@ from pytest_qcom.kernels import uops
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.uops import Array
 from pytest_qcom.openpilot.epilogues import COLUMN, Epilogue
+from pytest_qcom.openpilot.graph import LANES
 from pytest_qcom.openpilot.products import Product
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 FIBERS = 128
-_LANES = 4
 _LOCAL = 16 << 10  # bytes of local memory that one workgroup may have
 
 
@@ -84,7 +84,7 @@ def row_product(name: str, stage: Stage, out: str, quantized: bool = False) -> B
     parts = FIBERS // columns
     extra = _extra(stage, "e")
     weights = (
-        (Array("right", (k, n // _LANES), "uint32"), Array("scale", (n,), "float32"))
+        (Array("right", (k, n // LANES), "uint32"), Array("scale", (n,), "float32"))
         if quantized
         else (Array("right", (k, n), "float16", image=True),)
     )
@@ -96,19 +96,19 @@ def row_product(name: str, stage: Stage, out: str, quantized: bool = False) -> B
     )
     right, *scales, left = uops.parameters(arrays)[: len(weights) + 1]
     *others, stored = uops.parameters(arrays)[len(weights) + 1 :]
-    group, fiber = UOp.special(n // (columns * _LANES), "gidx0"), UOp.special(FIBERS, "lidx0")
+    group, fiber = UOp.special(n // (columns * LANES), "gidx0"), UOp.special(FIBERS, "lidx0")
     own, part = fiber % columns, fiber // columns
-    loop = UOp.range(k // _LANES // parts, 0, AxisType.REDUCE)
-    step = part * (k // _LANES // parts) + loop
+    loop = UOp.range(k // LANES // parts, 0, AxisType.REDUCE)
+    step = part * (k // LANES // parts) + loop
 
     def texel(at: UOp) -> list[UOp]:
-        place = at * (n // _LANES) + group * columns + own
+        place = at * (n // LANES) + group * columns + own
         return _bytes(right.index(place).load()) if quantized else uops.vector(right, place)
 
     made = _sums(left, product.left_start, texel, step, loop, slot=1)
     stores = []
     for mine, total in _together(made, fiber, columns):
-        column = group * (columns * _LANES) + mine
+        column = group * (columns * LANES) + mine
         for scale in scales:
             total = total * scale.index(column).load()
         place = column + product.out_start
@@ -124,9 +124,9 @@ def _columns(n: int, k: int) -> int:
     Raises:
         GraphError: its fibers do not divide the matrix.
     """
-    columns = math.gcd(n // _LANES, 32)
+    columns = math.gcd(n // LANES, 32)
     parts = FIBERS // columns
-    if n % _LANES or k % (_LANES * parts) or k * n % 256 or columns * parts != FIBERS:
+    if n % LANES or k % (LANES * parts) or k * n % 256 or columns * parts != FIBERS:
         raise GraphError(f"a row of {k} times {n} columns is not divided by {FIBERS} fibers")
     return columns
 
@@ -136,14 +136,14 @@ def _together(made: list[UOp], fiber: UOp, columns: int) -> Iterator[tuple[UOp, 
     from tinygrad.dtype import AddrSpace, dtypes
     from tinygrad.uop.ops import UOp
 
-    shared = UOp.placeholder((FIBERS * _LANES,), dtypes.float, 0, AddrSpace.LOCAL)
-    put = UOp.group(*(shared.index(fiber * _LANES + lane).store(value) for lane, value in enumerate(made)))
+    shared = UOp.placeholder((FIBERS * LANES,), dtypes.float, 0, AddrSpace.LOCAL)
+    put = UOp.group(*(shared.index(fiber * LANES + lane).store(value) for lane, value in enumerate(made)))
     shared = shared.after(put)
-    for turn in range(-(-columns * _LANES // FIBERS)):
-        mine = (fiber + turn * FIBERS) % (columns * _LANES)
+    for turn in range(-(-columns * LANES // FIBERS)):
+        mine = (fiber + turn * FIBERS) % (columns * LANES)
         total = shared.index(mine).load()
         for other in range(1, FIBERS // columns):
-            total = total + shared.index(mine + other * columns * _LANES).load()
+            total = total + shared.index(mine + other * columns * LANES).load()
         yield mine, total
 
 
@@ -151,7 +151,7 @@ def _bytes(word: UOp) -> list[UOp]:
     """The four signed bytes of a word in which they have 128 added, as floats."""
     from tinygrad.dtype import dtypes
 
-    return [((word >> 8 * lane) & 0xFF).cast(dtypes.int).cast(dtypes.float) - 128.0 for lane in range(_LANES)]
+    return [((word >> 8 * lane) & 0xFF).cast(dtypes.int).cast(dtypes.float) - 128.0 for lane in range(LANES)]
 
 
 def chain(name: str, first: Stage, second: Stage, out: str) -> Build:
@@ -184,24 +184,24 @@ def chain(name: str, first: Stage, second: Stage, out: str) -> Build:
     group, fiber = UOp.special(up.m // rows, "gidx0"), UOp.special(FIBERS, "lidx0")
     hidden = UOp.placeholder((rows * up.n,), dtypes.half, 0, AddrSpace.LOCAL)
     puts = []
-    for turn in range(rows * up.n // _LANES // FIBERS):
+    for turn in range(rows * up.n // LANES // FIBERS):
         at = fiber + turn * FIBERS
-        row, column = at // (up.n // _LANES), at % (up.n // _LANES)
+        row, column = at // (up.n // LANES), at % (up.n // LANES)
         source = (group * rows + row) * up.left_stride + up.left_start
         totals = _dot(left, source, right1, up, column, 1 + 2 * turn)
         for lane, total in enumerate(totals):
-            place = (group * rows + row) * up.out_stride + up.out_start + column * _LANES + lane
-            value = _value(first, total, own1, column * _LANES + lane, place)
-            puts.append(hidden.index(row * up.n + column * _LANES + lane).store(value.cast(dtypes.half)))
+            place = (group * rows + row) * up.out_stride + up.out_start + column * LANES + lane
+            value = _value(first, total, own1, column * LANES + lane, place)
+            puts.append(hidden.index(row * up.n + column * LANES + lane).store(value.cast(dtypes.half)))
     held = hidden.after(UOp.group(*puts))
     stores = []
-    for turn in range(rows * down.n // _LANES // FIBERS):
+    for turn in range(rows * down.n // LANES // FIBERS):
         at = fiber + turn * FIBERS
-        row, column = at // (down.n // _LANES), at % (down.n // _LANES)
+        row, column = at // (down.n // LANES), at % (down.n // LANES)
         totals = _dot(held, row * up.n, right2, down, column, 100 + 2 * turn)
         for lane, total in enumerate(totals):
-            place = (group * rows + row) * down.out_stride + down.out_start + column * _LANES + lane
-            value = _value(second, total, own2, column * _LANES + lane, place)
+            place = (group * rows + row) * down.out_stride + down.out_start + column * LANES + lane
+            value = _value(second, total, own2, column * LANES + lane, place)
             stores.append(stored.index(place).store(value.cast(uops.kind(out))))
     work = 2e-9 * up.m * up.k * (up.n + down.n)
     return uops.compile_uops(name, uops.sink(name, stores), arrays, work)
@@ -214,8 +214,8 @@ def rows_of(up: Product, down: Product) -> int:
         GraphError: there is no such number.
     """
     for rows in (1, 2, 4, 8, 16, 32):
-        full = all(rows * each.n % (FIBERS * _LANES) == 0 for each in (up, down))
-        if full and up.m % rows == 0 and 2 * rows * up.n <= _LOCAL and up.k % _LANES == 0:
+        full = all(rows * each.n % (FIBERS * LANES) == 0 for each in (up, down))
+        if full and up.m % rows == 0 and 2 * rows * up.n <= _LOCAL and up.k % LANES == 0:
             return rows
     raise GraphError(
         f"{up.m} rows of {up.n} and {down.n} columns are not divided by workgroups of {FIBERS} fibers"
@@ -227,9 +227,9 @@ def _dot(left: UOp, row: UOp, right: UOp, product: Product, column: UOp, slot: i
     from tinygrad.uop.ops import AxisType, UOp
 
     def texel(at: UOp) -> list[UOp]:
-        return uops.vector(right, at * (product.n // _LANES) + column)
+        return uops.vector(right, at * (product.n // LANES) + column)
 
-    loop = UOp.range(product.k // _LANES, slot, AxisType.REDUCE)
+    loop = UOp.range(product.k // LANES, slot, AxisType.REDUCE)
     return _sums(left, row, texel, loop, loop, slot + 1)
 
 
@@ -243,10 +243,10 @@ def _sums(
     """
     from tinygrad.dtype import dtypes
 
-    sums = uops.Sums(_LANES, "float32", slot=slot)
-    totals = [sums.within(lane, loop) for lane in range(_LANES)]
-    for inner in range(_LANES):
-        at = step * _LANES + inner
+    sums = uops.Sums(LANES, "float32", slot=slot)
+    totals = [sums.within(lane, loop) for lane in range(LANES)]
+    for inner in range(LANES):
+        at = step * LANES + inner
         factor = left.index(at + start).load().cast(dtypes.float)
         totals = [total + factor * value for total, value in zip(totals, texel(at), strict=True)]
     return sums.after(totals, loop)

@@ -27,6 +27,8 @@ from pytest_qcom.openpilot.pickles import Record
 
 IMAGE = 3
 """Dimensions of an image's shape: height, width, four."""
+LANES = 4
+"""Elements of a texel, the last of those dimensions."""
 _COLOR = re.compile("\x1b\\[[0-9;]*m")
 _FIBERS = 1024  # of a workgroup
 
@@ -135,7 +137,7 @@ class Parameter:
     @property
     def image(self) -> bool:
         """Whether it is sampled or stored to as an image."""
-        return len(self.shape) == IMAGE and self.shape[-1] == 4
+        return len(self.shape) == IMAGE and self.shape[-1] == LANES
 
     @property
     def nbytes(self) -> int:

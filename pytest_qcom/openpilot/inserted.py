@@ -12,14 +12,12 @@ import numpy as np
 from pytest_qcom.errors import GraphError
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.openpilot import library, lowered, nodes, products, reading
-from pytest_qcom.openpilot.graph import Call, Memory, Program, View, temporary
+from pytest_qcom.openpilot.graph import LANES, Call, Memory, Program, View, temporary
 from pytest_qcom.openpilot.products import Product
 
 if TYPE_CHECKING:
     from tinygrad import Tensor
     from tinygrad.uop.ops import UOp
-
-_LANES = 4
 
 
 def hand(
@@ -160,12 +158,12 @@ def epilogue(program: Program, product: Product, dtype: str) -> tuple[Program, t
     sink = lowered.body(program)
     if lowered.has_local_memory(sink):
         raise GraphError("the fibers of a workgroup make its sums together")
-    if any(size % _LANES for size in (product.out_start, product.out_stride, product.n)):
+    if any(size % LANES for size in (product.out_start, product.out_stride, product.n)):
         raise GraphError("its rows are no whole texels")
     kept = [slot for slot in range(len(program.parameters)) if slot not in (product.left, product.right)]
     order = [product.out, *(slot for slot in kept if slot != product.out)]
     slots = {slot: number if number == 0 else number + 1 for number, slot in enumerate(order)}
-    image = _image(1, dtype, (product.m, product.n // _LANES, _LANES))
+    image = _image(1, dtype, (product.m, product.n // LANES, LANES))
     places: dict[UOp, UOp] = {}
     for slot, store in lowered.stores(sink):
         texel = _texel(store.src[0].src[1:], program.parameters[slot].shape)
@@ -218,7 +216,7 @@ def _place(texel: UOp, product: Product) -> tuple[UOp, UOp]:
     """Row and column in the image of the sums of a texel of the output."""
     from tinygrad.uop.ops import Ops
 
-    start, stride = product.out_start // _LANES, product.out_stride // _LANES
+    start, stride = product.out_start // LANES, product.out_stride // LANES
     place = texel + lowered.number(-start) if start else texel
     if stride & (stride - 1) == 0:
         return (

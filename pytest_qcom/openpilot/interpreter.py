@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import accesses, lowered
-from pytest_qcom.openpilot.graph import Program
+from pytest_qcom.openpilot.graph import LANES, Program
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Arrays = dict[int, NDArray[np.float64]]
-_LANES = 4
 
 
 def interpret(program: Program, arrays: Arrays) -> None:
@@ -105,7 +104,7 @@ class _Machine:
         if len(index) == 1:
             return index[0]
         width = self._program.parameters[buffer.arg.slot].shape[1]
-        return (index[0] * width + index[1]) * _LANES + np.arange(_LANES)[:, None]
+        return (index[0] * width + index[1]) * LANES + np.arange(LANES)[:, None]
 
     def _store(self, node: UOp) -> None:
         from tinygrad.uop.ops import Ops

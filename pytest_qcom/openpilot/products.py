@@ -34,7 +34,6 @@ from pytest_qcom.openpilot.graph import Call, Kind, Program
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
-_LANES = 4
 _PROBES = 8  # fibers at which the pattern of a sum is held against that of the first
 
 

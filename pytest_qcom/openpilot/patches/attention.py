@@ -21,13 +21,12 @@ from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.uops import Array
 from pytest_qcom.openpilot import inserted, interpreter, lowered, products
 from pytest_qcom.openpilot.accesses import Indices, NoProduct
-from pytest_qcom.openpilot.graph import Call, Graph, Kind, Memory, Program, View, weight
+from pytest_qcom.openpilot.graph import LANES, Call, Graph, Kind, Memory, Program, View, weight
 from pytest_qcom.openpilot.patch import Edit, Findings, Patch, Refusal, Site, Tolerance
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
-_LANES = 4
 _ARGUMENTS = 3  # the result and two factors
 _FIBERS = 128
 _DEPTH = 64  # elements of a query that a fiber keeps
@@ -148,7 +147,7 @@ def _softmax(graph: Graph, own: tuple[int, ...], scores: Sums, mixture: Sums) ->
     keys = len(mixture.left_steps)
     if len(scores.stored) % keys:
         raise GraphError(f"its {len(scores.stored)} scores are no rows of {keys}")
-    rows = np.random.default_rng(0).standard_normal((len(scores.stored) // keys, keys)) * _LANES
+    rows = np.random.default_rng(0).standard_normal((len(scores.stored) // keys, keys)) * LANES
     memory[graph.calls[own[0]].views[0].memory][scores.stored] = rows.ravel()
     for number in own[1:-1]:
         call = graph.calls[number]
@@ -177,10 +176,10 @@ def _blocks(steps: Indices) -> tuple[int, int]:
     Raises:
         GraphError: they do not.
     """
-    if len(steps) % _LANES or len(steps) <= _LANES:
-        raise GraphError(f"{len(steps)} keys are no blocks of {_LANES}")
-    outer, inner = int(steps[_LANES] - steps[0]), int(steps[1] - steps[0])
-    places = np.arange(len(steps) // _LANES)[:, None] * outer + np.arange(_LANES) * inner
+    if len(steps) % LANES or len(steps) <= LANES:
+        raise GraphError(f"{len(steps)} keys are no blocks of {LANES}")
+    outer, inner = int(steps[LANES] - steps[0]), int(steps[1] - steps[0])
+    places = np.arange(len(steps) // LANES)[:, None] * outer + np.arange(LANES) * inner
     if not np.array_equal(places.ravel(), steps - steps[0]):
         raise GraphError("keys do not lie at regular places")
     return outer, inner
@@ -215,30 +214,30 @@ def plan(found: Attention) -> Plan:
     queries, keys = scores.left.reshape(-1, count), scores.right.reshape(-1, count)
     if not (queries == queries[:, :1]).all() or not (np.diff(keys) == np.diff(keys[:1])).all():
         raise GraphError("the scores of a query do not lie one after the other")
-    if len(mixture.stored) % (_LANES * _FIBERS) or len(scores.left_steps) > _DEPTH:
+    if len(mixture.stored) % (LANES * _FIBERS) or len(scores.left_steps) > _DEPTH:
         raise GraphError(
             f"{len(mixture.stored)} results of {len(scores.left_steps)} elements a query are not divided by "
             f"workgroups of {_FIBERS} fibers"
         )
-    stored, left, right = (each.reshape(-1, _LANES) for each in (mixture.stored, mixture.left, mixture.right))
-    together = (right - right[:, :1] == np.arange(_LANES)).all() and (np.diff(stored) == 1).all()
+    stored, left, right = (each.reshape(-1, LANES) for each in (mixture.stored, mixture.left, mixture.right))
+    together = (right - right[:, :1] == np.arange(LANES)).all() and (np.diff(stored) == 1).all()
     if not together or not (left == left[:, :1]).all():
         raise GraphError("four results do not lie one after the other, as their values do")
     row = found.rows[np.searchsorted(np.unique(mixture.left), left[:, 0])]
     starts = np.stack([queries[row, 0], keys[row, 0], right[:, 0]])
     (key_blocks, key_lanes), values = _blocks(keys[0]), _blocks(mixture.right_steps)
     texels = (starts, scores.right_steps, np.array([key_blocks, *values]))
-    if key_lanes != 1 or len(scores.left_steps) % _LANES or any((each % _LANES).any() for each in texels):
+    if key_lanes != 1 or len(scores.left_steps) % LANES or any((each % LANES).any() for each in texels):
         raise GraphError(
             "its operands do not lie in texels: four elements of a query, four keys, four values"
         )
     if not np.array_equal(scores.left_steps, np.arange(len(scores.left_steps))):
         raise GraphError("a query's elements do not lie one after the other")
     return Plan(
-        np.concatenate([starts // _LANES, stored[None, :, 0]]),
-        scores.right_steps // _LANES,
-        key_blocks // _LANES,
-        (values[0] // _LANES, values[1] // _LANES),
+        np.concatenate([starts // LANES, stored[None, :, 0]]),
+        scores.right_steps // LANES,
+        key_blocks // LANES,
+        (values[0] // LANES, values[1] // LANES),
     )
 
 
@@ -262,15 +261,15 @@ def kernel(found: Attention, sizes: dict[str, int], types: dict[str, str]) -> Bu
     fiber = UOp.special(count // _FIBERS, "gidx0") * _FIBERS + UOp.special(_FIBERS, "lidx0")
     at = [starts.index(fiber + n * count).load().cast(dtypes.int) for n in range(len(places.starts))]
 
-    own = [each for n in range(len(scores.left_steps) // _LANES) for each in uops.vector(query, at[0] + n)]
-    loop = UOp.range(len(found.mixture.left_steps) // _LANES, 0, AxisType.REDUCE)
-    kept = uops.Sums(2 + _LANES, "float32", 1, (_LOWEST, *(0.0,) * (1 + _LANES)))
+    own = [each for n in range(len(scores.left_steps) // LANES) for each in uops.vector(query, at[0] + n)]
+    loop = UOp.range(len(found.mixture.left_steps) // LANES, 0, AxisType.REDUCE)
+    kept = uops.Sums(2 + LANES, "float32", 1, (_LOWEST, *(0.0,) * (1 + LANES)))
     highest, total, *mixed = (kept.within(n, loop) for n in range(kept.count))
     texels = [uops.vector(key, at[1] + loop * places.keys + int(step)) for step in places.depth]
     scale = scores.scale * math.log2(math.e)
     found_scores = [
         functools.reduce(add, (mine * texel[each] for mine, texel in zip(own, texels, strict=True))) * scale
-        for each in range(_LANES)
+        for each in range(LANES)
     ]
     above = functools.reduce(lambda a, b: a.maximum(b), found_scores, highest)
     fade = (highest - above).exp2()

@@ -19,13 +19,12 @@ from pytest_qcom.kernels import integer
 from pytest_qcom.kernels import registry as kernels
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.openpilot import inserted, products
-from pytest_qcom.openpilot.graph import Call, Graph, Kind, Program, View, weight
+from pytest_qcom.openpilot.graph import LANES, Call, Graph, Kind, Program, View, weight
 from pytest_qcom.openpilot.patch import Findings, Patch, Tolerance, in_place, single
 from pytest_qcom.openpilot.products import Product
 
 Options = Callable[[Product], dict[str, Any]]
 """Options of a kernel for a product. Raises KernelError where there are none."""
-_LANES = 4
 _PITCH = 64  # bytes to a multiple of which rows of an image lie apart
 
 
@@ -73,7 +72,7 @@ def _find(kernel: str, options: Options, sums: str) -> Callable[[Graph], Finding
 
 def _left(call: Call, product: Product) -> tuple[View, tuple[int, ...]]:
     """The left argument, and its shape as an image."""
-    return call.views[product.left], (product.m, product.left_stride // _LANES, _LANES)
+    return call.views[product.left], (product.m, product.left_stride // LANES, LANES)
 
 
 def _finish(call: Call, product: Product, sums: View) -> Call:
@@ -87,7 +86,7 @@ def _finish(call: Call, product: Product, sums: View) -> Call:
 def _with_halves(call: Call, found: Found, kernel: str) -> tuple[Call, ...]:
     """The product by a kernel of half images A and B that stores halves."""
     product, build = found
-    right = weight(product.matrix(call).reshape(product.k, product.n // _LANES, _LANES))
+    right = weight(product.matrix(call).reshape(product.k, product.n // LANES, LANES))
     sums = View.of(inserted.sums_memory(product, "float16"))
     left, shape = _left(call, product)
     views = {"A": left, "B": View.of(right), "C": sums}
@@ -148,7 +147,7 @@ def _with_bytes(call: Call, found: Found) -> tuple[Call, ...]:
         "A": words,
         "B": View.of(weight(_bytes(scaled + integer.BIAS, product))),
         "rows": rows,
-        "columns": View.of(weight(scale.reshape(1, -1, _LANES))),
+        "columns": View.of(weight(scale.reshape(1, -1, LANES))),
         "C": sums,
     }
     return (*before, inserted.hand(call, _BYTES, build, views, {}), _finish(call, product, sums))
@@ -160,7 +159,7 @@ _BYTES = "gemm_dp4_scaled"
 def _bytes(matrix: NDArray[Any], product: Product) -> NDArray[Any]:
     """Unsigned bytes as words of four k, (k / 4, n / 4, 4)."""
     columns = matrix.astype(np.uint8).reshape(product.k // 4, 4, product.n).transpose(0, 2, 1)
-    return np.ascontiguousarray(columns).view("<u4").reshape(product.k // 4, product.n // _LANES, _LANES)
+    return np.ascontiguousarray(columns).view("<u4").reshape(product.k // 4, product.n // LANES, LANES)
 
 
 # Bytes under halves

@@ -13,13 +13,12 @@ from pytest_qcom.chip import A630
 from pytest_qcom.errors import GraphError
 from pytest_qcom.openpilot import accesses, lowered
 from pytest_qcom.openpilot.accesses import Access, Indices, NoProduct
-from pytest_qcom.openpilot.graph import Call, Kind, Program, View, weight
+from pytest_qcom.openpilot.graph import LANES, Call, Kind, Program, View, weight
 from pytest_qcom.openpilot.patch import Patch, in_place, single
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
-_LANES = 4
 _ROW = 16  # texels to a multiple of which rows of an image are long, whatever their type
 _LARGEST = 1 << 22  # texels of a weight that are looked at
 
@@ -68,11 +67,11 @@ def _packing(program: Program, slot: int) -> Packing:
     sizes = [accesses.size(node) for node in (*loops, *fibers)]
     height = math.prod(sizes[: len(loops)]) * len(loads)
     width = math.prod(sizes[len(loops) :])
-    shape = (height, width, _LANES) if width % _ROW == 0 else (1, height * width, _LANES)
+    shape = (height, width, LANES) if width % _ROW == 0 else (1, height * width, LANES)
     if height * width > _LARGEST or max(shape) > A630.images.side.value or shape[1] % _ROW:
         raise GraphError(f"its weights would be an image of {height} rows of {width} texels")
     places = accesses.mesh([*loops, *fibers])
-    read = np.stack([accesses.elements(each, program, places) // _LANES for each in own])
+    read = np.stack([accesses.elements(each, program, places) // LANES for each in own])
     if _neighbours(read, accesses.size(fibers[-1])):
         raise GraphError("neighbouring fibers load neighbouring texels of its weights already")
     texels = read.reshape(len(loads), -1, width).transpose(1, 0, 2).reshape(-1)
@@ -141,7 +140,7 @@ def _judge(call: Call, program: Program) -> tuple[dict[str, Any], tuple[int, Pac
 
 def _pack(call: Call, found: tuple[int, Packing]) -> tuple[Call]:
     slot, new = found
-    old = call.views[slot].array().reshape(-1, _LANES)
+    old = call.views[slot].array().reshape(-1, LANES)
     laid_out = View.of(weight(old[new.texels].reshape(new.shape)))
     views = (*call.views[:slot], laid_out, *call.views[slot + 1 :])
     return (replace(call, program=new.program, views=views),)
