@@ -113,6 +113,8 @@ NEAR_MISSES: dict[str, tuple[Miss, ...]] = {
     "recompile": (("stem", as_it_is),),
     "fast-gelu": (("attention", as_it_is), ("vision-mlp", after("fast-gelu"))),  # a softmax; no exponential
     "blocked-forward": (("attention", after("blocked-forward")), ("stem", after("native-fp16"))),
+    "blocked-forward-2": (("heads", as_it_is), ("attention", after("blocked-forward-2"))),  # two turns in all
+    "blocked-forward-4": (("heads", as_it_is), ("vision-mlp", after("blocked-forward-4"))),
     "native-fp16": (("attention", after("native-fp16")), ("stem", after("blocked-forward"))),
     "skip-mlp": (("vision-mlp", with_changing_weights), ("vision-mlp", after("fuse-mlp"))),
     "fuse-mlp": (("vision-mlp", with_changing_weights), ("vision-mlp", after("replace-up4x16"))),

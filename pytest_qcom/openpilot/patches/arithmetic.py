@@ -162,6 +162,48 @@ def _halved(sink: UOp, total: bool) -> UOp | str:
     return lowered.transformed(sink, change)
 
 
+def _blocked(sink: UOp, turns: int) -> UOp | str:
+    """What so many turns of a loop add to a float, summed in halves; the loop has the fewer turns."""
+    from tinygrad.dtype import dtypes
+    from tinygrad.uop.ops import Ops, UOp
+
+    sums = {node: at for node in sink.toposort() if (at := _accumulates(node)) is not None}
+    if not sums:
+        loops = any(node.op is Ops.RANGE for node in sink.toposort())
+        return "its loop carries no float sum of products" if loops else ""
+    ranges = {node for each in sums for node in each.src[1].toposort() if node.op is Ops.RANGE}
+    if len(ranges) > 1:
+        return f"its sums are of {len(ranges)} loops, one within another"
+    old = next(iter(ranges))
+    count = lowered.constant(old.src[0])
+    if not isinstance(count, int):
+        return "its loop has as many turns as are said when it runs"
+    if count % turns or count == turns:
+        return f"its loop has {count} turns, not {2 * turns} or another multiple of {turns}"
+    new = old.replace(src=(lowered.number(count // turns), *old.src[1:]))
+
+    def change(node: UOp, sources: tuple[UOp, ...]) -> UOp | None:
+        if node is old:
+            return new
+        if node not in sums:
+            return None
+        leaves = lowered.addends(node.src[1])
+        before = lowered.addends(sources[1])[sums[node]]
+        leaves.pop(sums[node])
+        turned = [
+            leaf.src[n]
+            .substitute({old: new * lowered.number(turns) + lowered.number(turn)})
+            .cast(dtypes.half)
+            for turn in range(turns)
+            for leaf in leaves
+            for n in (0, 1)
+        ]
+        products = [one * other for one, other in zip(turned[::2], turned[1::2], strict=True)]
+        return UOp(Ops.STORE, src=(sources[0], before + sum(products[1:], products[0]).cast(dtypes.float)))
+
+    return lowered.transformed(sink, change)
+
+
 def _register(node: UOp) -> UOp | None:
     """The buffer of floats in registers that a store or load is of."""
     from tinygrad.dtype import AddrSpace, dtypes
@@ -225,6 +267,10 @@ _SOURCES = {
     "fast-gelu": "the exponential and the division of a GELU are a quarter of the rate of other arithmetic",
     "native-fp16": "halves have twice the rate of floats, and need half of the registers",
     "blocked-forward": "a half sum of few products loses little, and its float total nothing",
+    **dict.fromkeys(
+        ("blocked-forward-2", "blocked-forward-4"),
+        "the fewer sums are floats, the more of the work has the rate of halves",
+    ),
 }
 
 PATCHES = (
@@ -249,6 +295,18 @@ PATCHES = (
         functools.partial(_halved, total=False),
         Tolerance(1e-2, "four products rounded to halves, 2^-11 each, in sums that cancel"),
         ("vision-mlp", "heads", "shared-heads", "stem", "attention"),
+    ),
+    *(
+        _patch(
+            f"blocked-forward-{turns}",
+            f"the products of {words} turns of a loop are summed in halves, and their sums in floats",
+            functools.partial(_blocked, turns=turns),
+            Tolerance(
+                1e-2 * turns, f"{4 * turns} products rounded to halves, 2^-11 each, in sums that cancel"
+            ),
+            ("vision-mlp", "attention"),
+        )
+        for turns, words in ((2, "two"), (4, "four"))
     ),
     _patch(
         "native-fp16",
