@@ -184,6 +184,7 @@ class Schedule:
         waits: who puts the other waits into the K steps: ``legal``, all that are missing are added;
             ``slots``, only idle slots, no (sy) or (ss); ``written``, nothing is added.
         unroll: K steps in a loop body; what is left over follows the loop.
+        far: the loop is closed by a jump, over which the branch of its test goes out; else by that branch.
         initial: what full accumulators start at, 32 bits.
         reserved: (row, column) of a vector that is not multiplied.
         spread: half accumulators start as a repeated move of the first scalar of each vec4.
@@ -203,6 +204,7 @@ class Schedule:
     sync: Callable[[int, Step], bool] = lambda products, step: False
     waits: str = "legal"
     unroll: int = 4
+    far: bool = False
     arithmetic: Arithmetic = Arithmetic()
     interleaved: bool = False
     peel: int = 0
@@ -291,7 +293,12 @@ def generate(schedule: Schedule, k: int, bare: bool = False) -> Program:
     elif looped > schedule.unroll:
         w.label("loop")
         _emit_steps(w, schedule, schedule.unroll, end=looped)
-        w.branch("loop")
+        if schedule.far:
+            w.emit("br", "p0.x", "behind")
+            w.emit("jump", "loop")
+            w.label("behind")
+        else:
+            w.branch("loop")
         _emit_steps(w, schedule, steps - looped, end=None)
     else:  # one pass needs no loop
         _emit_steps(w, schedule, steps, end=None)

@@ -69,8 +69,8 @@ def input_type(problem: Problem, operand: str) -> str:
     return "float32" if problem.float_inputs else "float16"
 
 
-def _texels(values: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Numbers as an image holds them."""
+def texels(values: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Numbers as an image of a type holds them: bytes cut off beyond 1, to nearest."""
     if kind != "int8":
         return values.astype(kind)
     return np.clip(np.rint(values.astype(np.float64) * LIMIT), -LIMIT, LIMIT).astype(np.int8)
@@ -106,12 +106,12 @@ def arguments(problem: Problem, pointer: int, stride: int = 0) -> tuple[Argument
 def images(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> Arrays:
     """The two matrices as the images that a kernel samples, noise in what pads them."""
     kind, shape = input_type(problem, "A"), _a_shape(problem)
-    texels = _texels(a, kind).reshape(problem.m, problem.k // 4, 4)
+    rows = texels(a, kind).reshape(problem.m, problem.k // 4, 4)
     if problem.interleaved_a:
-        texels = _texels(a, kind).reshape(problem.m // 4, 4, problem.k).transpose(0, 2, 1)
-    image = _texels(np.random.default_rng(0).standard_normal(shape), kind)
-    image[:, : texels.shape[1]] = texels
-    columns = np.ascontiguousarray(_texels(b, input_type(problem, "B")))
+        rows = texels(a, kind).reshape(problem.m // 4, 4, problem.k).transpose(0, 2, 1)
+    image = texels(np.random.default_rng(0).standard_normal(shape), kind)
+    image[:, : rows.shape[1]] = rows
+    columns = np.ascontiguousarray(texels(b, input_type(problem, "B")))
     return {"A": image, "B": columns.reshape(problem.k, problem.n // 4, 4)}
 
 
@@ -124,7 +124,7 @@ def matrices(problem: Problem, arrays: Arrays) -> tuple[Float, Float]:
 
 def random(problem: Problem, rng: np.random.Generator) -> Arrays:
     """Standard normal matrices; of bytes smaller ones, so that few are cut off."""
-    size_a, size_b = (_SMALL if _in_bytes(problem, name) else 1.0 for name in "AB")
+    size_a, size_b = (SMALL if _in_bytes(problem, name) else 1.0 for name in "AB")
     return images(
         problem,
         size_a * rng.standard_normal((problem.m, problem.k)),
@@ -132,7 +132,7 @@ def random(problem: Problem, rng: np.random.Generator) -> Arrays:
     )
 
 
-_SMALL = 0.4
+SMALL = 0.4
 """Deviation of random fractions."""
 
 

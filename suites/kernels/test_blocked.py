@@ -12,6 +12,7 @@ from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import blocked
+from pytest_qcom.kernels.edit import branches
 from pytest_qcom.kernels.kernel import Case, Kernel
 from pytest_qcom.kernels.registry import KERNELS
 from suites.kernels.conftest import built, cases
@@ -62,11 +63,23 @@ def test_bound_holds_for_half_sums_and_notices_a_wrong_product() -> None:
     assert (np.abs(a[:, :1] * b[0]) > bound).mean() > 0.5
 
 
+def test_a_jump_closes_the_loop_where_the_branch_leaves_it() -> None:
+    """One instruction more; the branch goes out on the condition that the other one does not go back on."""
+    kernel = KERNELS["gemm_4x4_fp32_blocked"]
+    near, far = (
+        kernel.build(kernel.configure({"direct_branch": direct})).program.instrs for direct in (True, False)
+    )
+    assert len(far) == len(near) + 1
+    assert [instr.op.name for instr in near if branches(instr)] == ["br"]
+    assert [instr.op.name for instr in far if branches(instr)] == ["br", "jump"]
+
+
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
         ("gemm_4x4_fp32_blocked", {"block": 3}, "k-unroll 4 with block 3; give a multiple of the block"),
         ("gemm_4x4_fp32_blocked", {"rows": 6}, "a tile of 6 rows and 1 columns; give 4 or 8, and 1 or 2"),
+        ("gemm_4x4_fp32_blocked", {"k_count": 257}, "K steps 0 to 257 of 256; give k-start and k-count"),
         ("gemm_blocked_fp32", {"block4": 0}, "block4 is 0; give 1 to 16"),
         ("gemm_blocked_fp32", {"k": 392}, "128 x 1536 x 392 is not made of tiles of 16 x 128 x 16"),
         ("gemm_blocked_fp32", {"stride": 1024}, "give a multiple of 4 from n = 1536 on, or 0"),

@@ -177,3 +177,22 @@ def test_what_is_not_known_is_explained(family: str, config: str, message: str) 
         options_from_notes(family, config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "meant"),
+    [
+        ("gemm_4x8_fp32_rotate", {"rotate-buffer": "1"}, {"image_store": False}),
+        ("gemm_4x8_fp32_rotate", {"rotate_buffer": "0", "column-z": "1"}, {"col_from_z": True}),
+        ("gemm_4x8_fp32_waksman", {"waksman-no-q": "1"}, {"no_q": True}),
+        ("gemm_wide_fp32_published", {"square8": "1"}, {"rows": 8, "ncols": 2}),
+        ("gemm_wide_fp32_published", {"rows8": "1", "output-half": "1"}, {"half_output": True, "ncols": 1}),
+        ("gemm_4x4_fp32_blocked", {"block": "2", "outer-iters": "5"}, {"block": 2, "k_count": 10}),
+        ("gemm_4x4_fp32_blocked", {"block": "4", "no-back-edge": "1"}, {"k_count": 4}),
+    ],
+)
+def test_options_that_scripts_say_in_other_words(
+    name: str, given: dict[str, str], meant: dict[str, object]
+) -> None:
+    found = KERNELS[name].configure(given)
+    assert {option: getattr(found, option) for option in meant} == meant

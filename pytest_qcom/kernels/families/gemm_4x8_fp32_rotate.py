@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -269,7 +270,16 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, single.Float]:
     return single.bound(options, arrays, (options.part,))
 
 
-_words = functools.partial(renamed, names={"column_z": "col_from_z", "output_half": "half_output"})
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by the names of the scripts too: ``rotate-buffer`` is a C that is no image."""
+    found = renamed(given, {"column_z": "col_from_z", "output_half": "half_output"})
+    buffer = str(found.get("rotate_buffer", found.get("rotate-buffer", ""))).lower()
+    if buffer in ("true", "1", "false", "0"):
+        found = {name: value for name, value in found.items() if name.replace("-", "_") != "rotate_buffer"}
+        found["image_store"] = buffer in ("false", "0")
+    return found
+
+
 KERNELS = (
     Kernel(
         name=NAME,

@@ -12,6 +12,7 @@ multiply-add this gains nothing; the cancellation makes it less exact. It is her
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from pytest_qcom.kernels.full import arithmetic, launch
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.notes import renamed
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Action, Load, Schedule, Step
 from pytest_qcom.kernels.stores import ImageStore, RowMajor
@@ -229,6 +231,7 @@ KERNELS = (
         tolerance=bound,
         patterns=single.PATTERNS,
         unit="GFLOPS",
+        reads=functools.partial(renamed, names={"waksman_no_q": "no_q", "output_half": "half_output"}),
         cases=(
             Case("small", dict(m=16, n=256, k=36)),
             Case("one-step", dict(m=16, n=256, k=4)),

@@ -12,19 +12,24 @@ before it would be waited for with all of its latency.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels import matmul, single
 from pytest_qcom.kernels.choices import check_unroll
 from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.fresh import Fresh, Unfolded
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
-from pytest_qcom.kernels.kernel import Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import ALL_K, Load, Multiply, Phases, Schedule
-from pytest_qcom.kernels.stores import RowMajor
+from pytest_qcom.kernels.stores import POINTER, RowMajor
 
 ROWS = 8
 UPPER, LOWER = (0, 1, 2, 3), (4, 5, 6, 7)
@@ -46,6 +51,7 @@ class Options:
         coords: how coordinates are kept, with 1 and 2 vec4 columns: ``persistent``, a pair a sample through
             the loop; ``self``, pairs written anew where, in merged mode, their results would lie;
             ``lifetime``, few pairs and one register for row and k. The last two need ``prefetch=none``.
+        int8_b: B is an image of normalized bytes, fractions of 127, which a sample gives as halves.
     """
 
     m: int = 1024
@@ -56,6 +62,7 @@ class Options:
     prefetch: str = "ab"
     swap_grid: bool = False
     coords: str = "persistent"
+    int8_b: bool = False
 
 
 def build_8x4(options: Options) -> Build:
@@ -85,7 +92,9 @@ def _build(name: str, options: Options, ncols: int) -> Build:
             f"{name}: coords={options.coords} is about 1 or 2 vec4 columns and samples nothing early; give "
             "prefetch=none"
         )
-    return build_gemm(name, options, schedule(options, ncols))
+    a, b, c = matmul.arguments(options, POINTER)
+    arguments = (a, replace(b, dtype="int8") if options.int8_b else b, c)
+    return build_gemm(name, options, schedule(options, ncols), arguments)
 
 
 def schedule(options: Options, ncols: int) -> Schedule:
@@ -217,6 +226,7 @@ _CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("plain-one", dict(m=32, n=512, k=44, k_unroll=1, prefetch="none")),
     ("b-ahead", dict(m=32, n=512, k=44, prefetch="b")),
     ("b-ahead-one", dict(m=32, n=512, k=64, prefetch="b", k_unroll=1)),
+    ("int8-b", dict(m=32, n=512, k=44, int8_b=True)),
 )
 
 
@@ -226,12 +236,60 @@ _FRESH: tuple[tuple[str, dict[str, object]], ...] = (
 )
 
 
+def _imaged(options: Options, arrays: Arrays) -> Arrays:
+    """Half images as those that the kernel samples."""
+    if not options.int8_b:
+        return arrays
+    return {**arrays, "B": single.texels(arrays["B"], "int8")}
+
+
+def _plain(options: Options, arrays: Arrays) -> Arrays:
+    """The kernel's images with B as halves, to nearest."""
+    if not options.int8_b:
+        return arrays
+    fractions = arrays["B"].astype(np.float64) / single.LIMIT
+    return {**arrays, "B": fractions.astype(np.float16)}
+
+
+def _random(options: Options, rng: np.random.Generator) -> Arrays:
+    arrays = matmul.random(options, rng)
+    if options.int8_b:  # so that few are cut off
+        arrays = {**arrays, "B": arrays["B"] * np.float16(single.SMALL)}
+    return _imaged(options, arrays)
+
+
+def _oracle(options: Options, arrays: Arrays) -> Arrays:
+    """``A @ B`` in float64, inputs below the smallest normal float16 taken as 0."""
+    return matmul.product(options, _plain(options, arrays))
+
+
+def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
+    """:func:`~pytest_qcom.kernels.matmul.half_bound`; which way a fraction is rounded to a half is not known.
+
+    That costs ``2**-10`` of each ``|a b|`` at most.
+    """
+    plain = _plain(options, arrays)
+    error = matmul.half_bound(options, plain)["C"]
+    if options.int8_b:
+        a, b = (np.abs(matrix.astype(np.float64)) for matrix in matmul.matrices(options, plain))
+        error = error + 2 * matmul.HALF_ROUNDOFF * (a @ b)
+    return {"C": error}
+
+
+def _pattern(name: str) -> Callable[[Any], Arrays]:
+    return lambda options: _imaged(options, matmul.HALF_PATTERNS[name](options))
+
+
 def _kernel(cols: int, build: Callable[[Options], Build]) -> Kernel:
     return HalfGemm(
         name=f"gemm_8x{4 * cols}_fp16",
         summary=f"FP16 GEMM, 8 rows by {4 * cols} columns a fiber, right on random matrices",
         options=Options,
         build=build,
+        inputs=_random,
+        oracle=_oracle,
+        tolerance=_tolerance,
+        patterns={name: _pattern(name) for name in matmul.HALF_PATTERNS},
         cases=tuple(Case(name, options) for name, options in (*_CASES, *(_FRESH if cols < 4 else ()))),
     )
 

@@ -20,6 +20,7 @@ from pytest_qcom.kernels.coordinates import Persistent
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
+from pytest_qcom.kernels.noted_checks import check_steps
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Load, Multiply, Schedule, Step, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, RowMajor
@@ -40,12 +41,26 @@ class Options(Tiled):
     Attributes:
         block: K steps whose products are summed as halves.
         rows, ncols: the tile of a fiber: 4 or 8 rows, 1 or 2 vec4 columns.
+        direct_branch: the loop is closed by the branch of its test; else by a jump, which reaches further.
+        k_count: so many K steps are multiplied; 0 is all.
     """
 
     k_unroll: int = 4
     block: int = 1
     rows: int = 4
     ncols: int = 1
+    direct_branch: bool = True
+    k_count: int = 0
+
+    @property
+    def k_start(self) -> int:
+        """Always 0."""
+        return 0
+
+    @property
+    def steps(self) -> int:
+        """K steps that a fiber does."""
+        return self.k_count or self.k // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,7 @@ def build(options: Options) -> Build:
     check_shape(NAME, options)
     check_tile(NAME, options.rows, options.ncols)
     check_words(NAME, options.m, options.n)
+    check_steps(NAME, options)
     if options.block < 1 or options.k_unroll % options.block:
         raise KernelError(
             f"{NAME}: k-unroll {options.k_unroll} with block {options.block}; give a multiple of the block"
@@ -103,18 +119,20 @@ def build(options: Options) -> Build:
         coordinates=Totals(),
         epilogue=_WORDS,
         unroll=options.k_unroll,
+        far=not options.direct_branch,
     )
+    shape = matmul.Sides(options.m, options.n, 4 * options.steps)
     constants = (
         *_WORDS.constants(tile, row_bytes=4 * options.n),
-        *loop_constants(options.k, schedule.unroll),
+        *loop_constants(shape.k, schedule.unroll),
     )
     groups = tile.groups(NAME, options.m, options.n)
     arguments = (
         *matmul.arguments(options, POINTER)[:2],
         Argument("C", (options.m, options.n), "float32", image=False, written=True, pointer=POINTER),
     )
-    program = generate(schedule, options.k)
-    return gemm_launch(options, tile, schedule.plan, program, constants, groups, arguments, options.thread128)
+    program = generate(schedule, shape.k)
+    return gemm_launch(shape, tile, schedule.plan, program, constants, groups, arguments, options.thread128)
 
 
 def _plan(tile: Tile) -> RegisterPlan:
@@ -156,15 +174,20 @@ def _matrices(options: Any, arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]
     return tuple(np.where(np.abs(x) < matmul.HALF_TINY, np.float16(0), x) for x in (a, b))  # type: ignore[return-value]
 
 
-def _product(options: Options, arrays: Arrays) -> Arrays:
-    """``A @ B`` in float64, halves below the smallest normal one taken as 0."""
-    a, b = _matrices(options, arrays)
+def _product(options: Options | UopOptions, arrays: Arrays) -> Arrays:
+    """``A @ B`` over the k that are multiplied, in float64; halves below the smallest normal one are 0."""
+    a, b = _multiplied(options, arrays)
     return {"C": a.astype(np.float64) @ b.astype(np.float64)}
+
+
+def _multiplied(options: Options | UopOptions, arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
+    a, b = _matrices(options, arrays)
+    return a[:, : 4 * options.steps], b[: 4 * options.steps]
 
 
 def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """:func:`~pytest_qcom.kernels.blocked.bound` of the block's k."""
-    return {"C": blocked.bound(*_matrices(options, arrays), 4 * options.block)}
+    return {"C": blocked.bound(*_multiplied(options, arrays), 4 * options.block)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +209,11 @@ class UopOptions:
     stride: int = 0
     float_a: bool = False
     linear: bool = False
+
+    @property
+    def steps(self) -> int:
+        """K steps that a fiber does."""
+        return self.k // 4
 
 
 @functools.cache
@@ -270,7 +298,7 @@ def _random(options: UopOptions, rng: np.random.Generator) -> Arrays:
 
 
 def _uop_product(options: UopOptions, arrays: Arrays) -> Arrays:
-    found = _product(options, flat.images(options, arrays))  # type: ignore[arg-type]
+    found = _product(options, flat.images(options, arrays))
     return {"C": flat.apart(found["C"], options.stride)}
 
 
@@ -286,6 +314,17 @@ def _uop_tolerance(options: UopOptions, arrays: Arrays) -> Mapping[str, NDArray[
     return {"C": flat.apart(error, options.stride)}
 
 
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options, and turns of the loop as a script limits them: ``outer-iters``; ``no-back-edge`` is one."""
+    found = {key.replace("-", "_"): value for key, value in given.items()}
+    steps = found.get("block", 1)
+    if str(found.pop("no_back_edge", "")).lower() in ("true", "1"):
+        found["outer_iters"] = 1
+    if str(steps).isdecimal() and str(found.get("outer_iters", "")).isdecimal():
+        found["k_count"] = int(found.pop("outer_iters")) * int(steps)
+    return found
+
+
 HAND = Kernel(
     name=NAME,
     summary="GEMM of half matrices, sums of a block of k in float16 and of the blocks in float32",
@@ -295,6 +334,7 @@ HAND = Kernel(
     oracle=_product,
     tolerance=_tolerance,
     patterns=matmul.PATTERNS,
+    reads=_words,
     unit="GFLOPS",
     cases=(
         Case("n1024", dict(block=4)),
@@ -304,6 +344,8 @@ HAND = Kernel(
         Case("block-2", dict(m=16, n=128, k=44, block=2)),
         Case("block-4", dict(m=48, n=128, k=60, block=4)),
         Case("block-8", dict(m=16, n=128, k=132, block=8, k_unroll=8)),
+        Case("jump", dict(m=16, n=128, k=68, block=2, direct_branch=False)),
+        Case("part-of-k", dict(m=16, n=128, k=64, block=2, k_count=10)),
         Case("4x8", dict(m=16, n=256, k=36, ncols=2, block=2)),
         Case("8x4", dict(m=32, n=128, k=36, rows=8, block=4)),
         Case("8x8", dict(m=32, n=256, k=28, rows=8, ncols=2)),

@@ -7,7 +7,7 @@ coordinate and its sample, but the coordinates of what is sampled together come 
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,5 +186,18 @@ _CASES: Cases = {
     "8x8": dict(rows=8, ncols=2),
 }
 
-_words = functools.partial(renamed, names={"custom_rows": "rows", "output_half": "half_output"})
+_TALL = {"rows8": dict(rows=8, ncols=1), "square8": dict(rows=8, ncols=2)}
+"""Tiles that have a name of their own."""
+
+
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by the names of the scripts too."""
+    found = renamed(given, {"custom_rows": "rows", "output_half": "half_output"})
+    for name, tile in _TALL.items():
+        if str(found.get(name, "")).lower() in ("true", "1"):
+            del found[name]
+            found |= tile
+    return found
+
+
 KERNELS = (declare(NAME, Options, build, _CASES, family="gemm_wide_fp32", reads=_words),)
