@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ LAYOUTS = ("row", "z")
 """What says of which product a fiber's tile is: its row, or workgroup z."""
 _LARGEST_FACTOR = 1023
 
-Judge = Callable[[Any, Arrays], Mapping[str, NDArray[Any]]]
+_Judge = Callable[[Any, Arrays], Mapping[str, NDArray[Any]]]
 """Of one product and its inputs: an oracle or a bound."""
 
 
@@ -87,31 +88,48 @@ class Stacked(Counted):
         w.mov(k4, 0)
 
 
-def arguments(one: single.Problem, count: int, pointer: int) -> tuple[Argument, ...]:
-    """Those of one product, each ``count`` times as high."""
+def arguments(options: Options, pointer: int) -> tuple[Argument, ...]:
+    """Those of one product, each as many times as high."""
     return tuple(
-        replace(argument, shape=(count * argument.shape[0], *argument.shape[1:]))
-        for argument in single.arguments(one, pointer)
+        replace(argument, shape=(options.batches * argument.shape[0], *argument.shape[1:]))
+        for argument in single.arguments(options, pointer)
     )
 
 
-def random(one: single.Problem, count: int, rng: np.random.Generator) -> Arrays:
-    """Standard normal matrices."""
-    return _stacked([single.random(one, rng) for _ in range(count)])
+def random(options: Options, rng: np.random.Generator) -> Arrays:
+    """Those of one product, drawn anew for each."""
+    return _stacked([single.random(options, rng) for _ in range(options.batches)])
 
 
-def pattern(name: str, one: single.Problem, count: int) -> Arrays:
+def product(options: Options, arrays: Arrays) -> Arrays:
+    """Each ``A @ B`` in float64."""
+    return _each(single.product, options, arrays)
+
+
+def bound(options: Options, arrays: Arrays) -> Arrays:
+    """:func:`~pytest_qcom.kernels.single.bound` of each product."""
+    return _each(single.bound, options, arrays)
+
+
+def _pattern(name: str, options: Options) -> Arrays:
     """A pattern of one product, rolled by a row and a column from product to product."""
-    a, b = single.matrices(one, single.PATTERNS[name](one))
-    rolled = [single.images(one, np.roll(a, part, 0), np.roll(b, part, 1)) for part in range(count)]
+    a, b = single.matrices(options, single.PATTERNS[name](options))
+    rolled = [
+        single.images(options, np.roll(a, part, 0), np.roll(b, part, 1)) for part in range(options.batches)
+    ]
     return _stacked(rolled)
 
 
-def each(judge: Judge, one: single.Problem, count: int, arrays: Arrays) -> Arrays:
+PATTERNS: Mapping[str, Callable[[Any], Arrays]] = {
+    name: functools.partial(_pattern, name) for name in single.PATTERNS
+}
+
+
+def _each(judge: _Judge, options: Options, arrays: Arrays) -> Arrays:
     """What ``judge`` says of each product, stacked."""
-    parts = {name: np.split(arrays[name], count) for name in "AB"}
+    parts = {name: np.split(arrays[name], options.batches) for name in "AB"}
     own = [{"A": a, "B": b} for a, b in zip(parts["A"], parts["B"], strict=True)]
-    return {"C": np.concatenate([judge(one, inputs)["C"] for inputs in own])}
+    return {"C": np.concatenate([judge(options, inputs)["C"] for inputs in own])}
 
 
 def _stacked(products: Sequence[Arrays]) -> Arrays:

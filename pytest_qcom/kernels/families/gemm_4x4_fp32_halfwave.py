@@ -8,19 +8,15 @@ that are needed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels import single, stacks
+from pytest_qcom.kernels import stacks
 from pytest_qcom.kernels.counted import Advance, Aim, Fetch
 from pytest_qcom.kernels.full import arithmetic
 from pytest_qcom.kernels.full_published import NOTES
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
-from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, generate, loop_constants
@@ -47,10 +43,6 @@ class Options(Stored):
     threads: int = 64
     image_store: bool = True
     batches: int = 64
-
-    def one(self) -> single.Problem:
-        """A product alone."""
-        return replace(self, batches=1)
 
 
 def build(name: str, published: bool, options: Options) -> Build:
@@ -96,7 +88,7 @@ def build(name: str, published: bool, options: Options) -> Build:
         generate(schedule, options.k),
         constants,
         (columns, rows * options.batches, 1),
-        arguments=stacks.arguments(options.one(), options.batches, POINTER),
+        arguments=stacks.arguments(options, POINTER),
         thread128=options.thread128,
     )
     return replace(built, work=built.work * options.batches)
@@ -127,24 +119,6 @@ def _plan() -> RegisterPlan:
     return plan.place("at", "r4.x", 8, over=dead)
 
 
-def _random(options: Options, rng: np.random.Generator) -> Arrays:
-    return stacks.random(options.one(), options.batches, rng)
-
-
-def _product(options: Options, arrays: Arrays) -> Arrays:
-    """Each ``A @ B`` in float64."""
-    return stacks.each(single.product, options.one(), options.batches, arrays)
-
-
-def _bound(options: Options, arrays: Arrays) -> Mapping[str, Any]:
-    """:func:`~pytest_qcom.kernels.single.bound` of each product."""
-    return stacks.each(single.bound, options.one(), options.batches, arrays)
-
-
-def _pattern(name: str, options: Options) -> Arrays:
-    return stacks.pattern(name, options.one(), options.batches)
-
-
 def _declare(name: str, published: bool, cases: tuple[Case, ...]) -> Kernel:
     return Kernel(
         name=name,
@@ -152,10 +126,10 @@ def _declare(name: str, published: bool, cases: tuple[Case, ...]) -> Kernel:
         + (", as published" if published else ""),
         options=Options,
         build=functools.partial(build, name, published),
-        inputs=_random,
-        oracle=_product,
-        tolerance=_bound,
-        patterns={pattern: functools.partial(_pattern, pattern) for pattern in single.PATTERNS},
+        inputs=stacks.random,
+        oracle=stacks.product,
+        tolerance=stacks.bound,
+        patterns=stacks.PATTERNS,
         unit="GFLOPS",
         cases=cases,
         claim="as-published" if published else "correct",

@@ -6,16 +6,12 @@ the K steps are those of :mod:`gemm_rxc_fp32`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from pytest_qcom.kernels import single, stacks
+from pytest_qcom.kernels import stacks
 from pytest_qcom.kernels.full import arithmetic, phases, plan
 from pytest_qcom.kernels.gemm import check_shape, gemm_launch
-from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
@@ -45,10 +41,6 @@ class Options(Stored):
     k_unroll: int = 2
     batches: int = 7
     layout: str = "row"
-
-    def one(self) -> single.Problem:
-        """A product alone."""
-        return replace(self, batches=1)
 
 
 def build(options: Options) -> Build:
@@ -86,28 +78,10 @@ def build(options: Options) -> Build:
         generate(schedule, options.k),
         constants,
         (columns, rows, options.batches) if z else (columns, rows * options.batches, 1),
-        arguments=stacks.arguments(options.one(), options.batches, POINTER),
+        arguments=stacks.arguments(options, POINTER),
         thread128=options.thread128,
     )
     return replace(built, work=built.work * options.batches)
-
-
-def _random(options: Options, rng: np.random.Generator) -> Arrays:
-    return stacks.random(options.one(), options.batches, rng)
-
-
-def _pattern(name: str) -> Callable[[Any], Arrays]:
-    return lambda options: stacks.pattern(name, options.one(), options.batches)
-
-
-def _oracle(options: Options, arrays: Arrays) -> Arrays:
-    """Each ``A @ B`` in float64."""
-    return stacks.each(single.product, options.one(), options.batches, arrays)
-
-
-def _tolerance(options: Options, arrays: Arrays) -> Arrays:
-    """:func:`~pytest_qcom.kernels.single.bound` of each product."""
-    return stacks.each(single.bound, options.one(), options.batches, arrays)
 
 
 GEMM = Kernel(
@@ -115,10 +89,10 @@ GEMM = Kernel(
     summary="several products in one launch of the 8x8 GEMM with float32 sums",
     options=Options,
     build=build,
-    inputs=_random,
-    oracle=_oracle,
-    tolerance=_tolerance,
-    patterns={name: _pattern(name) for name in single.PATTERNS},
+    inputs=stacks.random,
+    oracle=stacks.product,
+    tolerance=stacks.bound,
+    patterns=stacks.PATTERNS,
     unit="GFLOPS",
     cases=(
         Case("n256x7", {}),
