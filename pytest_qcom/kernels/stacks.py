@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
-from pytest_qcom.kernels import single
+from pytest_qcom.kernels import full, single
 from pytest_qcom.kernels.counted import Counted
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE
-from pytest_qcom.kernels.kernel import Argument, Arrays
+from pytest_qcom.kernels.kernel import Argument, Arrays, Build
 from pytest_qcom.kernels.launch import GROUP_Z, emit_multiply
 from pytest_qcom.kernels.schedule import Schedule
+from pytest_qcom.kernels.stores import POINTER
 from pytest_qcom.kernels.writer import Writer
 
 LAYOUTS = ("row", "z")
@@ -33,6 +34,8 @@ class Options(single.Problem, Protocol):
 
     @property
     def batches(self) -> int: ...
+    @property
+    def thread128(self) -> bool: ...
 
 
 def check(name: str, options: Options, layout: str = "row") -> None:
@@ -88,11 +91,27 @@ class Stacked(Counted):
         w.mov(k4, 0)
 
 
-def arguments(options: Options, pointer: int) -> tuple[Argument, ...]:
+def launch(name: str, options: Options, schedule: Schedule, layout: str = "row") -> Build:
+    """That of one product with all of them: workgroups below each other, or by ``layout`` behind in z.
+
+    Raises:
+        KernelError: a product is not made of whole workgroup tiles.
+    """
+    one, count = full.launch(name, options, schedule, options.thread128), options.batches
+    columns, rows, _ = one.groups
+    return replace(
+        one,
+        groups=(columns, rows, count) if layout == "z" else (columns, rows * count, 1),
+        arguments=_arguments(options),
+        work=one.work * count,
+    )
+
+
+def _arguments(options: Options) -> tuple[Argument, ...]:
     """Those of one product, each as many times as high."""
     return tuple(
         replace(argument, shape=(options.batches * argument.shape[0], *argument.shape[1:]))
-        for argument in single.arguments(options, pointer)
+        for argument in single.arguments(options, POINTER)
     )
 
 

@@ -8,19 +8,19 @@ that are needed.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import stacks
 from pytest_qcom.kernels.counted import Advance, Aim, Fetch
 from pytest_qcom.kernels.full import arithmetic
 from pytest_qcom.kernels.full_published import NOTES
-from pytest_qcom.kernels.gemm import check_shape, gemm_launch
+from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
 from pytest_qcom.kernels.registers import RegisterPlan
-from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule, generate, loop_constants
-from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.schedule import Load, Multiply, Phases, Schedule
+from pytest_qcom.kernels.stores import ImageStore, RowMajor
 from pytest_qcom.kernels.tiled import Stored, check_output
 
 NAME = "gemm_4x4_fp32_halfwave"
@@ -52,8 +52,6 @@ def build(name: str, published: bool, options: Options) -> Build:
         KernelError: options that do not go together, or shapes that are not made of whole tiles.
     """
     _check(name, published, options)
-    tile = Tile(ROWS, 1, options.threads, side=SIDE)
-    columns, rows, _ = tile.groups(name, options.m, options.n)
     coordinates = stacks.Stacked(
         early=not published, noted=published, ahead=3 * published, m=options.m, k=options.k
     )
@@ -65,7 +63,7 @@ def build(name: str, published: bool, options: Options) -> Build:
         Multiply(_ROWS, (0,)),
     )
     schedule = Schedule(
-        tile=tile,
+        tile=Tile(ROWS, 1, options.threads, side=SIDE),
         plan=_plan(),
         phases=phases,
         coordinates=coordinates,
@@ -77,21 +75,7 @@ def build(name: str, published: bool, options: Options) -> Build:
         unroll=options.k_unroll,
         arithmetic=arithmetic(options.sampler_per_texture),
     )
-    constants = (
-        *schedule.epilogue.constants(tile, row_bytes=4 * options.n),
-        *loop_constants(options.k, schedule.unroll),
-    )
-    built = gemm_launch(
-        options,
-        tile,
-        schedule.plan,
-        generate(schedule, options.k),
-        constants,
-        (columns, rows * options.batches, 1),
-        arguments=stacks.arguments(options, POINTER),
-        thread128=options.thread128,
-    )
-    return replace(built, work=built.work * options.batches)
+    return stacks.launch(name, options, schedule)
 
 
 def _check(name: str, published: bool, options: Options) -> None:

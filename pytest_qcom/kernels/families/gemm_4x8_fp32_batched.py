@@ -6,16 +6,16 @@ the K steps are those of :mod:`gemm_4x8_fp32_rotate`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_qcom.kernels import stacks
 from pytest_qcom.kernels.families import gemm_4x8_fp32_rotate as rotate
 from pytest_qcom.kernels.full import arithmetic
-from pytest_qcom.kernels.gemm import check_shape, gemm_launch
+from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
-from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.schedule import Schedule
+from pytest_qcom.kernels.stores import ImageStore, RowMajor
 from pytest_qcom.kernels.tiled import Stored, check_output
 from pytest_qcom.kernels.writer import Writer
 
@@ -64,11 +64,9 @@ def build(options: Options) -> Build:
         KernelError: options that do not go together, or a shape that is not made of whole tiles.
     """
     _check(options)
-    tile = Tile(rotate.ROWS, rotate.COLS, options.threads)
-    columns, rows, _ = tile.groups(NAME, options.m, options.n)
     batched = Batched(layout=options.layout, m=options.m, k=options.k)
     schedule = Schedule(
-        tile=tile,
+        tile=Tile(rotate.ROWS, rotate.COLS, options.threads),
         plan=rotate.plan(),
         phases=(batched,),
         coordinates=batched,
@@ -77,22 +75,7 @@ def build(options: Options) -> Build:
         peel=1,
         arithmetic=arithmetic(options.sampler_per_texture),
     )
-    constants = (
-        *schedule.epilogue.constants(tile, row_bytes=4 * options.n),
-        *loop_constants(options.k, schedule.unroll, schedule.peel),
-    )
-    z = options.layout == "z"
-    built = gemm_launch(
-        options,
-        tile,
-        schedule.plan,
-        generate(schedule, options.k),
-        constants,
-        (columns, rows, options.batches) if z else (columns, rows * options.batches, 1),
-        arguments=stacks.arguments(options, POINTER),
-        thread128=options.thread128,
-    )
-    return replace(built, work=built.work * options.batches)
+    return stacks.launch(NAME, options, schedule, options.layout)
 
 
 def _check(options: Options) -> None:

@@ -6,15 +6,15 @@ the K steps are those of :mod:`gemm_rxc_fp32`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_qcom.kernels import stacks
 from pytest_qcom.kernels.full import arithmetic, phases, plan
-from pytest_qcom.kernels.gemm import check_shape, gemm_launch
+from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Build, Case, Kernel
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.schedule import Schedule, generate, loop_constants
-from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
+from pytest_qcom.kernels.schedule import Schedule
+from pytest_qcom.kernels.stores import ImageStore, RowMajor
 from pytest_qcom.kernels.tiled import Columns, Stored, check_output, check_words
 
 NAME = "gemm_8x8_fp32_batched"
@@ -54,7 +54,6 @@ def build(options: Options) -> Build:
     check_output(NAME, options)
     check_words(NAME, options.batches * options.m, options.n)
     tile = Tile(ROWS, COLS, options.threads)
-    columns, rows, _ = tile.groups(NAME, options.m, options.n)
     coordinates = stacks.Stacked(early=True, layout=options.layout, m=options.m, k=options.k)
     schedule = Schedule(
         tile=tile,
@@ -66,22 +65,7 @@ def build(options: Options) -> Build:
         unroll=options.k_unroll,
         arithmetic=arithmetic(options.sampler_per_texture),
     )
-    constants = (
-        *schedule.epilogue.constants(tile, row_bytes=4 * options.n),
-        *loop_constants(options.k, schedule.unroll),
-    )
-    z = options.layout == "z"
-    built = gemm_launch(
-        options,
-        tile,
-        schedule.plan,
-        generate(schedule, options.k),
-        constants,
-        (columns, rows, options.batches) if z else (columns, rows * options.batches, 1),
-        arguments=stacks.arguments(options, POINTER),
-        thread128=options.thread128,
-    )
-    return replace(built, work=built.work * options.batches)
+    return stacks.launch(NAME, options, schedule, options.layout)
 
 
 GEMM = Kernel(
