@@ -12,10 +12,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.virtual.dispatch import Format
 from pytest_qcom.virtual.executor.irgen import FLOAT, I1, I32, PTR, Function, i32
 from pytest_qcom.virtual.executor.layout import TextureRecord
-from pytest_qcom.virtual.executor.sampler_ops import clamped, get
+from pytest_qcom.virtual.executor.sampler_ops import clamped, get, integers
 from pytest_qcom.virtual.executor.texel_ops import QUAD
 
 SIDES = 6
@@ -125,12 +124,7 @@ def _across(module: Any) -> None:
     with f.when(b.not_(b.and_(*beyond))):
         b.ret(texel(*outer))
     own = f.call("seen", QUAD, [w, pc, record, *inner, layer])
-    integer = ir.Constant(I1, 0)
-    for form in Format:
-        if form.integer:
-            same = b.icmp_signed("==", get(f, record, TextureRecord, "format"), i32(form.value))
-            integer = b.or_(integer, same)
-    with f.when(integer):
+    with f.when(integers(f, record)):
         b.ret(own)
     floats = ir.VectorType(FLOAT, 4)
     parts = [own, texel(outer[0], inner[1]), texel(inner[0], outer[1])]

@@ -11,7 +11,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from pytest_qcom.virtual.dispatch import Format
 from pytest_qcom.virtual.executor import cube_ops, detail_ops, lanes, sampler_ops
 from pytest_qcom.virtual.executor.image_ops import KINDS
 from pytest_qcom.virtual.executor.irgen import FLOAT, I1, I32, I64, PTR, VOID, Function, i32, i64
@@ -40,7 +39,10 @@ from pytest_qcom.virtual.executor.sampler_ops import (
     clean,
     flag,
     get,
+    integers,
     mixes,
+    sample_bytes,
+    watched,
 )
 from pytest_qcom.virtual.executor.surface_ops import Lanes
 from pytest_qcom.virtual.executor.texel_ops import QUAD, ZERO
@@ -126,10 +128,8 @@ class _Sample:
         self._put(Ask.GATHER, gather)
         self._place()
         self._put(Ask.REFERENCE, sources.scalar(0, sources.reference, SHADOW))
-        for axis in range(3):
-            bit = OFFSETS if axis < 2 else OFFSETS | DEEP
-            value = sources.scalar(1, axis, OFFSETS)
-            value = b.select(sources.has(DEEP), value, i32(0)) if bit != OFFSETS else value
+        x, y, z = (sources.scalar(1, axis, OFFSETS) for axis in range(3))
+        for axis, value in enumerate((x, y, b.select(sources.has(DEEP), z, i32(0)))):
             self._put(Ask.OFFSET + axis, value)
 
     def _put(self, place: int, value: Any) -> None:
@@ -193,10 +193,7 @@ class _Sample:
         magnified = b.icmp_signed("<=", level, i32(0))
         modes = (get(f, self.sampler, SamplerRecord, name) for name in ("magnified", "minified"))
         linear = b.icmp_signed("!=", b.select(magnified, *modes), i32(0))
-        for form in Format:
-            if form.integer:
-                same = b.icmp_signed("!=", get(f, self.record, TextureRecord, "format"), i32(form.value))
-                linear = b.and_(linear, same)
+        linear = b.and_(linear, b.not_(integers(f, self.record)))
         return b.or_(linear, self.gathers)
 
     def undecided(self) -> Any:
@@ -262,12 +259,9 @@ def _fetch(module: Any, wave: int, kind: str) -> None:
         texel = f.local(QUAD)
         b.store(ZERO, texel)
         with f.when(b.and_(*there)):
-            size = b.udiv(
-                f.load(I64, record, field(TextureRecord, "texel"), 8),
-                b.zext(get(f, record, TextureRecord, "samples"), I64),
-            )
             chosen = detail_ops.record_of(f, record, level, _RECORD)
-            b.store(_of_sample(f, a, chosen, coordinates, b.mul(b.zext(sample, I64), size)), texel)
+            offset = b.mul(b.zext(sample, I64), sample_bytes(f, record))
+            b.store(_of_sample(f, a, chosen, coordinates, offset), texel)
         a.put(f.get(texel, QUAD), mask, lane, kind, step)
 
     a.run(read)
@@ -282,10 +276,8 @@ def _isaml(module: Any, wave: int, kind: str) -> None:
     f = Function(module, f"isaml_{kind}", I32, [*pointers, I32, PTR, I32, I32])
     w, data, x, y, zero, slots, slot, levels, mask, pc = f.args
     b, vector = f.b, ir.VectorType(I32, CHUNK)
-    job = f.load(PTR, w, Header.JOB, 8)
-    watched = b.ptrtoint(f.load(PTR, job, field(Job, "shadows"), 8), I64)
     others = f.local(I32)
-    b.store(b.zext(b.icmp_signed("!=", watched, i64(0)), I32), others)
+    b.store(b.zext(watched(f, w), I32), others)
     with lanes.chunks(f, w) as (active, first):
         wanted = f.load(vector, levels, b.mul(first, i64(4)), 64)
         other = b.bitcast(b.icmp_signed("!=", wanted, ir.Constant(vector, [0] * CHUNK)), I32)

@@ -9,6 +9,7 @@ where texels are (Vulkan, "Depth Compare Operation").
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -17,6 +18,7 @@ from pytest_qcom.chip import A630
 from pytest_qcom.virtual.dispatch import Compare, Format, Wrap
 from pytest_qcom.virtual.executor.irgen import FLOAT, I1, I32, I64, PTR, VOID, Function, i32, i64
 from pytest_qcom.virtual.executor.layout import Header, Job, SamplerRecord, TextureRecord, field
+from pytest_qcom.virtual.executor.race_ops import READ
 from pytest_qcom.virtual.executor.texel_ops import QUAD
 
 LAYERED, DEEP, SHADOW, OFFSETS, LEVEL, GRADIENTS, IMPLICIT = (1 << bit for bit in range(7))
@@ -26,7 +28,6 @@ detail, derivatives. ``IMPLICIT``: derivatives are meant that nobody gave."""
 _BITS: int = A630.images.subtexel_bits.value
 ONE = 1 << _BITS
 _FLOATS = ir.VectorType(FLOAT, 4)
-READ = 0  # of race_ops
 
 
 class Ask:
@@ -56,6 +57,32 @@ def emit_mixes(module: Any) -> None:
 def get(f: Function, record: Any, kind: type[ctypes.Structure], name: str, ty: Any = I32) -> Any:
     """A field of a record."""
     return f.load(ty, record, field(kind, name), 4)
+
+
+def formatted(f: Function, record: Any, wanted: Callable[[Format], bool]) -> Any:
+    """Whether a texture's format is one of those that are wanted."""
+    number, found = get(f, record, TextureRecord, "format"), ir.Constant(I1, 0)
+    for form in filter(wanted, Format):
+        found = f.b.or_(found, f.b.icmp_signed("==", number, i32(form.value)))
+    return found
+
+
+def integers(f: Function, record: Any) -> Any:
+    """Whether a texture's components are integers, which are not mixed."""
+    return formatted(f, record, lambda form: form.integer)
+
+
+def sample_bytes(f: Function, record: Any) -> Any:
+    """Bytes of one sample of a texel, an i64."""
+    samples = f.b.zext(get(f, record, TextureRecord, "samples"), I64)
+    return f.b.udiv(f.load(I64, record, field(TextureRecord, "texel"), 8), samples)
+
+
+def watched(f: Function, w: Any) -> Any:
+    """Whether races are looked for."""
+    job = f.load(PTR, w, Header.JOB, 8)
+    shadows = f.b.ptrtoint(f.load(PTR, job, field(Job, "shadows"), 8), I64)
+    return f.b.icmp_signed("!=", shadows, i64(0))
 
 
 def asked(f: Function, ask: Any, place: int, ty: Any = I32) -> Any:
@@ -139,14 +166,10 @@ def _seen(module: Any) -> None:
     f = Function(module, "seen", QUAD, [PTR, I32, PTR, I32, I32, I32], private=True)
     w, pc, record, *place = f.args
     b = f.b
-    job = f.load(PTR, w, Header.JOB, 8)
-    shadows = b.ptrtoint(f.load(PTR, job, field(Job, "shadows"), 8), I64)
-    with f.when(b.icmp_signed("!=", shadows, i64(0))):
+    with f.when(watched(f, w)):
         address = f.call("place", I64, [record, *place])
         with f.when(b.icmp_signed("!=", address, i64(0))):
-            samples = b.zext(get(f, record, TextureRecord, "samples"), I64)
-            size = b.udiv(f.load(I64, record, field(TextureRecord, "texel"), 8), samples)
-            f.call("note", VOID, [w, address, size, i32(READ), pc])
+            f.call("note", VOID, [w, address, sample_bytes(f, record), i32(READ), pc])
     b.ret(f.call("texel", QUAD, [record, *place]))
     f.finish()
 
@@ -160,12 +183,7 @@ def _compared(module: Any) -> None:
     number = b.bitcast(clean(f, reference), FLOAT)
     held = b.select(b.fcmp_ordered(">", number, zero), number, zero)
     held = b.select(b.fcmp_ordered("<", held, one), held, one)
-    bounded = ir.Constant(I1, 0)
-    for form in Format:
-        if form.kind == "UNORM":
-            same = b.icmp_signed("==", get(f, record, TextureRecord, "format"), i32(form.value))
-            bounded = b.or_(bounded, same)
-    number = b.select(bounded, held, number)
+    number = b.select(formatted(f, record, lambda form: form.kind == "UNORM"), held, number)
     value = b.bitcast(clean(f, b.extract_element(texel, i32(0))), FLOAT)
     relations = {
         Compare.LESS: b.fcmp_ordered("<", number, value),
