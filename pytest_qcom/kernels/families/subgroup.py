@@ -83,7 +83,9 @@ def build(options: Options) -> Build:
     _check(options)
     plan = RegisterPlan(merged=options.mergedregs).place("lid", "r0.x", 1).place("scratch", "r1.x", 4)
     plan = plan.place("number", "r2.x", 1).place("word", "r2.y", 1).place("index", "r2.z", 1)
-    plan = plan.place("result", "r2.w", 1).place("apart", "r3.x", 1)
+    plan = plan.place("result", "r2.w", 1)
+    if options.qbc and options.qbc_target == "apart":
+        plan = plan.place("apart", "r3.x", 1)
     w = Writer()
     emit_fiber_number(w, plan["number"][0], plan["scratch"][0], options.groups, options.threads)
     index, result = plan["index"][0], plan["result"][0]
@@ -121,7 +123,7 @@ def _emit_broadcast(w: Writer, plan: RegisterPlan, options: Options) -> Any:
     if not options.qbc_by_value:
         w.mov(index, options.qbc_selector)
     sources = (word, word if options.qbc_by_value else index)
-    target = {"index": index, "own": plan["result"][0], "apart": plan["apart"][0]}[options.qbc_target]
+    target = plan[{"own": "result"}.get(options.qbc_target, options.qbc_target)][0]
     w.emit(
         "quad_shuffle.brcst", target, *(sources[::-1] if options.qbc_swap else sources), type="u32", wrmask=1
     )
