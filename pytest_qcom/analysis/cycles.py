@@ -45,11 +45,11 @@ class Constants:
         miss: cycles of its partition that an instruction costs in a loop beyond the instruction cache.
     """
 
-    fetch: float = 100.0
-    queue: float = 5.0
+    fetch: float = 88.0
+    queue: float = 8.0
     sources: float = 4.0
-    turn: float = 2.0
-    sample: float = 1.0
+    turn: float = 2.5
+    sample: float = 1.5
     branch: float = 20.0
     store_bytes: float = 16.0
     miss: float = 1.0

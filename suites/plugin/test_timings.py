@@ -112,7 +112,7 @@ def test_a_fit_finds_the_constants_that_made_the_figures(table: Path) -> None:
 def test_rounded_constants_have_few_digits_and_fit(table: Path) -> None:
     row = next(row for row in timings.rows([SPLIT_A]) if isinstance(row, timings.Row))
     row = dataclasses.replace(row, measured=row.predict(DEFAULT)[0])
-    near = dataclasses.replace(DEFAULT, fetch=DEFAULT.fetch + 0.4, turn=DEFAULT.turn - 0.3)
+    near = dataclasses.replace(DEFAULT, fetch=DEFAULT.fetch + 0.4, turn=DEFAULT.turn - 0.1)
     made = calibration.rounded([row], near)
     assert all(value % (0.5 if value < 10 else 4.0) == 0 for value in dataclasses.astuple(made))
     assert made == DEFAULT
