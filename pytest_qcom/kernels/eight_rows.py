@@ -56,7 +56,8 @@ def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
         if name == "mode" and value in _MODES:
             found[value] = True
         elif name == "separate_regs":
-            found["mergedregs"] = str(value).lower() not in ("true", "1")
+            apart = notes.flag(value)
+            found["mergedregs"] = value if apart is None else not apart
         else:
             found[f"split_{name}" if name not in known and f"split_{name}" in known else key] = value
     return found

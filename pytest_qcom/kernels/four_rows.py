@@ -49,13 +49,13 @@ _FAST: Mapping[str, Any] = dict(
 def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options by other names: those of the scripts, ``fast`` for several, ``partial`` for not ``direct``."""
     found = notes.renamed(given, _OTHER_NAMES)
-    if str(found.get("fast", "")).lower() in ("true", "1"):
+    if notes.flag(found.get("fast", "")):
         del found["fast"]
         found = {**_FAST, **found}
-    partial = str(found.get("partial", "")).lower()
-    if partial in ("true", "false"):
+    partial = notes.flag(found.get("partial", ""))
+    if partial is not None:
         del found["partial"]
-        found["direct"] = partial == "false"
+        found["direct"] = not partial
     return found
 
 

@@ -60,13 +60,18 @@ def _value(text: str) -> bool | int | str:
 
 def given_names(given: Mapping[str, Any]) -> set[str]:
     """The options of a row that are not said to be off, by their names in Python."""
-    return {word.replace("-", "_") for word, value in given.items() if str(value).lower() not in _OFF}
+    return {word.replace("-", "_") for word, value in given.items() if flag(value) is not False}
 
 
-_OFF = ("false", "0", "no")
+def flag(value: Any) -> bool | None:
+    """What a value says of a flag; ``None`` if it says neither."""
+    return _FLAGS.get(str(value).lower())
 
 
-def without(given: Mapping[str, str], *names: str) -> dict[str, str]:
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """``given`` without words that say what a kernel does anyway."""
     return {word: value for word, value in given.items() if word.replace("-", "_") not in names}
 

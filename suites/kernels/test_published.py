@@ -170,6 +170,7 @@ def test_other_families_are_found() -> None:
         ("gemm_8x8_fp16", "split-a split-b", "has no option 'split-b'; did you mean split-a"),
         ("gemm_8x8_fp16", "split-a split-k-unroll=many", "option split-k-unroll is 'many'; give a whole"),
         ("gemm_8x8_fp16", "split-a swapped", "has no option 'swapped'"),
+        ("gemm_8x8_fp16", "split-a separate-regs=maybe", "option mergedregs is 'maybe'; give true or false"),
     ],
 )
 def test_what_is_not_known_is_explained(family: str, config: str, message: str) -> None:
@@ -185,6 +186,8 @@ def test_what_is_not_known_is_explained(family: str, config: str, message: str) 
         ("gemm_4x8_fp32_rotate", {"rotate-buffer": "1"}, {"image_store": False}),
         ("gemm_4x8_fp32_rotate", {"rotate_buffer": "0", "column-z": "1"}, {"col_from_z": True}),
         ("gemm_4x8_fp32_waksman", {"waksman-no-q": "1"}, {"no_q": True}),
+        ("gemm_8x8_fp16_published", {"separate-regs": "No"}, {"mergedregs": True}),
+        ("gemm_4xn_fp16_published", {"partial": "1"}, {"direct": False}),
         ("gemm_wide_fp32_published", {"square8": "1"}, {"rows": 8, "ncols": 2}),
         ("gemm_wide_fp32_published", {"rows8": "1", "output-half": "1"}, {"half_output": True, "ncols": 1}),
         ("gemm_4x4_fp32_blocked", {"block": "2", "outer-iters": "5"}, {"block": 2, "k_count": 10}),

@@ -23,7 +23,7 @@ from pytest_qcom.kernels.full_published import POSTED
 from pytest_qcom.kernels.gemm import check_shape
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import GROUP_Z, LANES, Tile, emit_multiply
-from pytest_qcom.kernels.notes import renamed
+from pytest_qcom.kernels.notes import flag, renamed, without
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, Load, Schedule, Step, limit
 from pytest_qcom.kernels.stores import Constant, ImageStore, RowMajor
@@ -273,11 +273,8 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, single.Float]:
 def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options by the names of the scripts too: ``rotate-buffer`` is a C that is no image."""
     found = renamed(given, {"column_z": "col_from_z", "output_half": "half_output"})
-    buffer = str(found.get("rotate_buffer", found.get("rotate-buffer", ""))).lower()
-    if buffer in ("true", "1", "false", "0"):
-        found = {name: value for name, value in found.items() if name.replace("-", "_") != "rotate_buffer"}
-        found["image_store"] = buffer in ("false", "0")
-    return found
+    buffer = flag(found.get("rotate_buffer", found.get("rotate-buffer", "")))
+    return found if buffer is None else {**without(found, "rotate_buffer"), "image_store": not buffer}
 
 
 KERNELS = (

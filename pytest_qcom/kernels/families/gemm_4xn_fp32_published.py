@@ -26,7 +26,7 @@ from pytest_qcom.kernels.full_published import (
 )
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.notes import given_names, renamed
+from pytest_qcom.kernels.notes import flag, given_names, renamed
 from pytest_qcom.kernels.quads import SHUFFLES, QuadB
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Action, Load, Multiply, Step
@@ -350,10 +350,7 @@ _ROWS_4X16: Cases = {
 def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options by our names; what brings its coordinates was never converted, and has a sampler a texture."""
     found = renamed(given, {"first_wait_only": "first_coord_wait_only"})
-    preloads = any(
-        name.replace("-", "_") == "compact_preload" and value in (True, "true", "1")
-        for name, value in found.items()
-    )
+    preloads = any(name.replace("-", "_") == "compact_preload" and flag(found[name]) for name in found)
     return {**_DIRECT, **found} if preloads else found
 
 

@@ -21,6 +21,7 @@ from pytest_qcom.kernels.families import gemm_8xn_fp16
 from pytest_qcom.kernels.gemm import HalfGemm, build_gemm, check_shape
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case
 from pytest_qcom.kernels.launch import GROUP_Z, Tile, emit_multiply
+from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Epilogue, Schedule
 from pytest_qcom.kernels.stores import POINTER, ImageStore, RowMajor
@@ -92,13 +93,13 @@ def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
         name = key.replace("-", "_")
         if name == "batch":
             found = {"layout": "stacked", **found, "batches": value}
-        elif name in _LAYOUTS and str(value).lower() == "true":
+        elif name in _LAYOUTS and flag(value):
             found["layout"] = _LAYOUTS[name]
         elif name == "batch_fixed_b" and str(value) == _BY_Z:
             found["layout"] = "z"
         elif name in _NAMES:
             found[_NAMES[name]] = value
-        elif name != "persistent" or str(value).lower() != "true":
+        elif name != "persistent" or not flag(value):
             found[key] = value
     return found
 

@@ -18,6 +18,7 @@ from pytest_qcom.kernels.families import gemm_8x8_fp16_packed as packed
 from pytest_qcom.kernels.gemm import HalfGemm, check_shape
 from pytest_qcom.kernels.kernel import Build, Case
 from pytest_qcom.kernels.launch import Tile
+from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Schedule
 from pytest_qcom.kernels.stores import RowMajor
@@ -50,7 +51,7 @@ def read(given: Mapping[str, Any]) -> Mapping[str, Any]:
     found = {}
     for key, value in given.items():
         name = key.replace("-", "_")
-        if name in _WORDS and str(value).lower() == "true":
+        if name in _WORDS and flag(value):
             found["packed"] = _WORDS[name]
         else:
             found["merged_alias" if name == "packed_b_alias" else key] = value

@@ -21,6 +21,7 @@ from pytest_qcom.kernels.gemm import check_shape, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
 from pytest_qcom.kernels.noted_checks import check_steps
+from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import Load, Multiply, Schedule, Step, generate, loop_constants
 from pytest_qcom.kernels.stores import POINTER, RowMajor
@@ -318,7 +319,7 @@ def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options, and turns of the loop as a script limits them: ``outer-iters``; ``no-back-edge`` is one."""
     found = {key.replace("-", "_"): value for key, value in given.items()}
     steps = found.get("block", 1)
-    if str(found.pop("no_back_edge", "")).lower() in ("true", "1"):
+    if flag(found.pop("no_back_edge", "")):
         found["outer_iters"] = 1
     if str(steps).isdecimal() and str(found.get("outer_iters", "")).isdecimal():
         found["k_count"] = int(found.pop("outer_iters")) * int(steps)

@@ -24,7 +24,7 @@ from pytest_qcom.kernels.full_published import over_texels, state, texels
 from pytest_qcom.kernels.gemm import LARGEST_IMAGE, gemm_launch
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES, Tile
-from pytest_qcom.kernels.notes import renamed
+from pytest_qcom.kernels.notes import flag, renamed
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import (
     LARGEST_IMMEDIATE,
@@ -107,7 +107,7 @@ _NAMES = {"const_a": "constant_a", "const_b": "constant_b"} | {
 def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options by our names; images that are combined have A below all rows of B."""
     found = renamed(given, _NAMES)
-    if found.pop("combined", False) in (True, "true", "1"):
+    if flag(found.pop("combined", False)):
         k = found.get("k", Published.__dataclass_fields__["k"].default)
         found["combined_b_height"] = int(k) // 4 if str(k).isdecimal() else 0
     return found

@@ -19,6 +19,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import flat, matmul, single, uops
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import LANES
+from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.uops import THREADS, Array
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options by the notes' words too: ``b-only`` stages B alone."""
     found = dict(given)
     for name in ("b-only", "b_only"):
-        if str(found.pop(name, "")).lower() == "true":
+        if flag(found.pop(name, "")):
             found["staged"] = "b"
     return found
 

@@ -16,7 +16,7 @@ from pytest_qcom.kernels.counted import Aim, Counted, Fetch
 from pytest_qcom.kernels.full_published import Cases, Published, check, declare, noted, published, state
 from pytest_qcom.kernels.kernel import Build
 from pytest_qcom.kernels.launch import Tile
-from pytest_qcom.kernels.notes import renamed
+from pytest_qcom.kernels.notes import flag, renamed
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import ALL_K, Action, Load, Multiply, Schedule, Step
 from pytest_qcom.kernels.stores import GAPS
@@ -194,7 +194,7 @@ def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options by the names of the scripts too."""
     found = renamed(given, {"custom_rows": "rows", "output_half": "half_output"})
     for name, tile in _TALL.items():
-        if str(found.get(name, "")).lower() in ("true", "1"):
+        if flag(found.get(name, "")):
             del found[name]
             found |= tile
     return found

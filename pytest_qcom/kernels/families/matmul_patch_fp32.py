@@ -21,6 +21,7 @@ from pytest_qcom.kernels import blocked, matmul
 from pytest_qcom.kernels.compiled import Compiled, compile_matmul
 from pytest_qcom.kernels.edit import replace_instructions
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
+from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.rewrites.pipelines import is_word, parse
 
 _ROUNDOFF = 2.0**-24  # of float32, to nearest
@@ -98,7 +99,7 @@ def _compiled(options: Options) -> Compiled:
 
 def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Words of a patch that stand by themselves joined to it, as the notes have them both ways."""
-    alone = [name for name, value in given.items() if value in (True, "true") and is_word(name)]
+    alone = [name for name, value in given.items() if flag(value) and is_word(name)]
     rest = {name: value for name, value in given.items() if name not in alone}
     if alone:
         rest["patch"] = "_".join(

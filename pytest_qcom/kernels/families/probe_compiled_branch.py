@@ -17,6 +17,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import uops
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import CHOICES
+from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.uops import Array
 
 NAME = "compiled_branch_probe"
@@ -90,7 +91,7 @@ def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for name, value in given.items():
         meant = _NAMES.get(name.replace("-", "_"))
-        if meant is None or value not in (True, "true", "1"):
+        if meant is None or not flag(value):
             found[name] = value
         else:
             found |= meant

@@ -20,6 +20,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import CHOICES, LOCAL_ID
+from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE
 from pytest_qcom.kernels.stores import POINTER
@@ -127,7 +128,7 @@ def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options with the notes' maps, and their number of groups, which is that in x."""
     found = {name: value for name, value in given.items() if name.replace("-", "_") not in _MAPS}
     for name, value in given.items():
-        if value in (True, "true", "1"):
+        if flag(value):
             found |= _MAPS.get(name.replace("-", "_"), {})
     if "groups" in found:
         found["groups_x"] = found.pop("groups")
