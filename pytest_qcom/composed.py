@@ -162,8 +162,8 @@ def prepare(
         KernelError: options that do not go together, or an unknown pattern.
         LaunchError: memories that the device cannot hold.
     """
+    plan = composition.plan(options)  # first: it refuses what has no inputs
     inputs = drawn(composition, options, generator, pattern)
-    plan = composition.plan(options)
     tensors = {memory.name: _tensor(device, memory, inputs) for memory in plan.memories}
     return Sequence(device, composition, options, plan, inputs, pattern, tensors)
 

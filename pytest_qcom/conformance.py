@@ -176,8 +176,8 @@ def prepare(
         KernelError: options that do not go together, or an unknown pattern.
         LaunchError: an input that the device cannot hold.
     """
+    built = build if build is not None else kernel.build(options)  # first: it refuses what has no inputs
     inputs = drawn(kernel, options, generator, pattern)
-    built = build if build is not None else kernel.build(options)
     run = Run(device, kernel, options, built, inputs, pattern, binary=built.binary(kernel.name))
     run.tensors = {argument.name: _tensor(device, argument, inputs) for argument in built.arguments}
     return run
@@ -206,8 +206,8 @@ def drawn(
     if not pattern:
         return declared.inputs(options, generator if generator is not None else np.random.default_rng(0))
     if pattern not in declared.patterns:
-        what, known = type(declared).__name__.lower(), ", ".join(declared.patterns) or "none"
-        raise KernelError(f"{what} {declared.name} has no pattern {pattern!r}; it has {known}")
+        known = ", ".join(declared.patterns) or "none"
+        raise KernelError(f"{declared.kind} {declared.name} has no pattern {pattern!r}; it has {known}")
     return declared.patterns[pattern](options)
 
 

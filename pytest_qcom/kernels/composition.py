@@ -81,6 +81,7 @@ class Composition(Declared):
     """
 
     verb: ClassVar[str] = "compose"
+    kind: ClassVar[str] = "composition"
 
     plan: Callable[[Any], Plan]
     long: tuple[str, ...] = ()

@@ -141,8 +141,7 @@ def _check_numbers(name: str, options: Published) -> None:
             f"{name}: {options.steps} K steps do not divide by k-unroll {options.unroll}; the published "
             "kernels have no remainder"
         )
-    if not 0 <= options.acc_hr <= 48 - ROWS * options.ncols:
-        raise KernelError(f"{name}: acc-hr is {options.acc_hr}; the accumulators end beyond hr47")
+    check_range(name, options, {"acc_hr": (0, 48 - ROWS * options.ncols)})  # which end at hr47
 
 
 def _check_store(name: str, options: Published) -> None:

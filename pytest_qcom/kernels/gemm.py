@@ -72,6 +72,7 @@ def build_gemm(
     Raises:
         KernelError: the output is not made of whole workgroup tiles.
     """
+    groups = groups or schedule.tile.groups(name, shape.m, shape.n)  # before a program that has no such tiles
     constants = (
         *schedule.epilogue.constants(schedule.tile, row_bytes=2 * (stride or shape.n)),
         *loop_constants(shape.k, schedule.unroll, schedule.peel),
@@ -82,7 +83,7 @@ def build_gemm(
         schedule.plan,
         generate(schedule, shape.k, bare),
         constants,
-        groups or schedule.tile.groups(name, shape.m, shape.n),
+        groups,
         arguments,
         thread128,
     )

@@ -105,9 +105,11 @@ class Declared:
         patterns: inputs under which rounding plays no part, so that outputs are exact; by name.
         reads: what is given as options, before they are looked up: words that mean several of them, say.
         verb: the command that runs it.
+        kind: what it is called in messages.
     """
 
     verb: typing.ClassVar[str] = "run"
+    kind: typing.ClassVar[str] = "kernel"
 
     name: str
     summary: str
@@ -133,7 +135,7 @@ class Declared:
             if case.name == name:
                 return case
         known = ", ".join(case.name for case in self.cases)
-        raise KernelError(f"kernel {self.name} has no case {name!r}; it has {known}")
+        raise KernelError(f"{self.kind} {self.name} has no case {name!r}; it has {known}")
 
     def configure(self, given: Mapping[str, Any], case: str | None = None) -> Any:
         """The options object: defaults, then those of the case, then ``given``.
@@ -150,9 +152,9 @@ class Declared:
             if name not in types:
                 known = (option.replace("_", "-") for option in types)
                 raise KernelError(
-                    f"kernel {self.name} has no option {key!r}; {closest(name.replace('_', '-'), known)}"
+                    f"{self.kind} {self.name} has no option {key!r}; {closest(name.replace('_', '-'), known)}"
                 )
-            values[name] = _value(self.name, key, value, types[name])
+            values[name] = _value(f"{self.kind} {self.name}", key, value, types[name])
         return self.options(**values)
 
     def arguments(self, options: Any) -> str:
@@ -188,7 +190,7 @@ class Kernel(Declared):
         object.__setattr__(self, "build", functools.lru_cache(maxsize=BUILDS_KEPT)(self.build))
 
 
-def _value(kernel: str, key: str, value: Any, kind: Any) -> Any:
+def _value(what: str, key: str, value: Any, kind: Any) -> Any:
     """``value`` as the type of its option."""
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if kind is bool and isinstance(value, str) and value.lower() in words:
@@ -197,21 +199,19 @@ def _value(kernel: str, key: str, value: Any, kind: Any) -> Any:
         try:
             value = int(value, 0)
         except ValueError:
-            raise KernelError(f"kernel {kernel}: option {key} is {value!r}; give a whole number") from None
+            raise KernelError(f"{what}: option {key} is {value!r}; give a whole number") from None
     if type(value) is not kind:
         want = {bool: "true or false", int: "a whole number", str: "a word"}.get(kind, str(kind))
-        raise KernelError(f"kernel {kernel}: option {key} is {value!r}; give {want}")
+        raise KernelError(f"{what}: option {key} is {value!r}; give {want}")
     if kind is int:
-        _check_range(kernel, key, value)
+        _check_range(what, key, value)
     return value
 
 
-def _check_range(kernel: str, key: str, value: int) -> None:
+def _check_range(what: str, key: str, value: int) -> None:
     """Raises what no option can be; which smaller numbers one can be is the kernel's."""
     if not SMALLEST <= value <= LARGEST:
-        raise KernelError(
-            f"kernel {kernel}: option {key} is a number of {value.bit_length()} bits; give one of 32"
-        )
+        raise KernelError(f"{what}: option {key} is a number of {value.bit_length()} bits; give one of 32")
 
 
 def _text(value: Any) -> str:

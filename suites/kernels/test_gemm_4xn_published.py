@@ -217,7 +217,7 @@ def test_options_compose_or_are_refused(seed: int) -> None:
         ("k-start=200 k-count=60", "K steps 200 to 260 of 256; give k-start and k-count within them"),
         ("dynamic-split-k=3", "dynamic-split-k is 3 for m 1024 and 256 K steps; give a power of 2"),
         ("dynamic-split-k=2 stable-bx", "dynamic-split-k with stable-bx; give one of them"),
-        ("acc-hr=36", "acc-hr is 36; the accumulators end beyond hr47"),
+        ("acc-hr=36", "acc-hr is 36; give 0 to 32"),
         (
             "acc-hr=5",
             "acc-hr: 'b0' and 'acc' are in the same registers; leave it out, or give another number",

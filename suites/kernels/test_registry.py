@@ -109,6 +109,7 @@ def test_unknown_case() -> None:
             "an output of 1024 x 640 is not made of tiles of 16 x 512; give m and n in multiples of them",
         ),
         ("gemm_4xn_fp16", {"threads": 96}, "threads is 96; give one of (64, 128, 256)"),
+        ("gemm_8x8_fp16", {"threads": 2**31}, f"threads is {2**31}; give one of (64, 128, 256)"),
         ("gemm_4xn_fp16", {"ncols": 5}, "ncols is 5; give 1 to 4"),
         ("gemm_4xn_fp16", {"k_unroll": 0}, "k-unroll is 0; give 1 or more"),
         (

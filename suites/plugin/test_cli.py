@@ -145,7 +145,7 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
     [
         (["run", "gemm"], "qcom: no kernel is called 'gemm'; did you mean gemm_"),
         (["run", "alu_peak", "--case", "x"], "qcom: kernel alu_peak has no case 'x'; it has compiler"),
-        (["compose", "strassen", "--case", ""], "qcom: kernel strassen has no case ''; it has one, "),
+        (["compose", "strassen", "--case", ""], "qcom: composition strassen has no case ''; it has one, "),
         (["run", "alu_peak", "loop=3"], "qcom: kernel alu_peak has no option 'loop'; did you"),
         (
             ["run", "alu_peak", "loops=many"],
@@ -157,6 +157,12 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
             ["run", *SMALL, "k=3"],
             "qcom: gemm_4xn_fp16: k is 3; a texel holds four of them",
         ),
+        (["run", *SMALL, "--pattern", "x"], "qcom: kernel gemm_4xn_fp16 has no pattern 'x'; it has ones, "),
+        (
+            ["run", "gemm_8x8_fp32_batched", "batches=0"],
+            "qcom: gemm_8x8_fp32_batched: 0 products of 256 x 256 x 256; images are up to 16384 texels high",
+        ),
+        (["compose", "strassen", "m=-64"], "qcom: strassen: -64 x 512 x 64 is not made of 7 products "),
         (["lint"], "qcom: no kernel named; give KERNEL, --binary or --text ('qcom list' shows the kernels)"),
         (
             ["disasm", "--binary", "/none"],
