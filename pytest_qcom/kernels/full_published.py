@@ -77,26 +77,11 @@ class Published:
     fregs_override: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """What the arrays of a published kernel are."""
-
-    m: int
-    n: int
-    k: int
-    float_inputs: bool = False
-    interleaved_a: bool = False
-    image_store: bool = False
-    half_output: bool = False
-    int8_a: bool = False
-    int8_b: bool = False
-
-
-def problem(options: Published) -> _Problem:
+def problem(options: Published) -> single.Plain:
     """The product that a kernel with these options computes."""
     names = ("interleaved_a", "image_store", "half_output", "int8_a", "int8_b")
     form = {name: bool(getattr(options, name, False)) for name in names}
-    return _Problem(options.m, options.n, options.k, options.float_inputs, **form)
+    return single.Plain(options.m, options.n, options.k, options.float_inputs, **form)
 
 
 def check(name: str, options: Published, ncols: int = 0) -> None:

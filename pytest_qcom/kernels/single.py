@@ -8,6 +8,7 @@ which are fractions of 127; a kernel samples each as float32. ``C`` is float32, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +57,21 @@ class Problem(matmul.Shape, Protocol):
     def half_output(self) -> bool:
         """The image C is half."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A problem and nothing else, where options are none: of half images to a float32 buffer, unless told."""
+
+    m: int
+    n: int
+    k: int
+    float_inputs: bool = False
+    interleaved_a: bool = False
+    image_store: bool = False
+    half_output: bool = False
+    int8_a: bool = False
+    int8_b: bool = False
 
 
 def _in_bytes(problem: Problem, operand: str) -> bool:

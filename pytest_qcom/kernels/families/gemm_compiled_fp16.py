@@ -164,21 +164,8 @@ def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     return _shaped(options, single.bound(problem, plain, parts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """What oracles need to know."""
-
-    m: int
-    n: int
-    k: int
-    float_inputs: bool = False
-    interleaved_a: bool = False
-    image_store: bool = False
-    half_output: bool = False
-
-
-def _problem(options: Options) -> _Problem:
-    return _Problem(options.m, options.n, options.k)
+def _problem(options: Options) -> single.Plain:
+    return single.Plain(options.m, options.n, options.k)
 
 
 def _shaped(options: Options, found: Mapping[str, NDArray[Any]]) -> Arrays:

@@ -202,19 +202,6 @@ def _staged(
     return memory, stores
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """What :mod:`single` needs to know."""
-
-    m: int
-    n: int
-    k: int
-    float_inputs: bool = False
-    interleaved_a: bool = False
-    image_store: bool = False
-    half_output: bool = False
-
-
 def _imaged(options: Options, arrays: Arrays) -> Arrays:
     """The images that the oracles of :mod:`matmul` and :mod:`single` read.
 
@@ -239,14 +226,14 @@ def _inputs(options: Options, arrays: Arrays) -> Arrays:
 
 def _oracle(options: Options, arrays: Arrays) -> Arrays:
     """``A @ B`` in float64; what is sampled as half is 0 below the smallest normal float16."""
-    images, problem = _imaged(options, arrays), _Problem(options.m, options.n, options.k)
+    images, problem = _imaged(options, arrays), single.Plain(options.m, options.n, options.k)
     found = single.product(problem, images) if options.fp32_acc else matmul.product(options, images)
     return {"C": flat.apart(found["C"], options.stride)}
 
 
 def _tolerance(options: Options, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """One chain of additions over k, in either type."""
-    images, problem = _imaged(options, arrays), _Problem(options.m, options.n, options.k)
+    images, problem = _imaged(options, arrays), single.Plain(options.m, options.n, options.k)
     found = single.bound(problem, images) if options.fp32_acc else matmul.half_bound(options, images)
     return {"C": flat.apart(found["C"], options.stride)}
 
