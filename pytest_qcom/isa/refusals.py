@@ -67,11 +67,11 @@ def _fetches(instr: Instr) -> bool:
 
 
 def _plain(instr: Instr) -> bool:
-    """Whether that is all: no level of detail, no sample."""
+    """Whether coordinates are those of texels and all that there is: no level of detail, no sample."""
     effect = instr.op.effect
     return (
         isinstance(effect, Sample)
-        and _fetches(instr)
+        and not effect.filtered
         and effect.detail is Detail.BASE
         and not effect.multisampled
     )
@@ -132,8 +132,9 @@ def _dimensions(instr: Instr) -> bool:
     return image and instr["dims"] > 3
 
 
-def _shows_narrow(instr: Instr) -> bool:
-    return isinstance(instr.op.effect, Query | Size) and instr.op.cat == 5 and instr.type.half
+def _asks_otherwise(instr: Instr) -> bool:
+    asks = _texture(instr) and not isinstance(instr.op.effect, Sample)
+    return asks and (instr.type.half or bool(instr.get("o")) or access.shadow(instr))
 
 
 REFUSALS = (
@@ -214,11 +215,7 @@ REFUSALS = (
     Refusal(
         "sizes and queries with `.o`, `.s` or of 16 bits",
         "Mesa emits them plain, of 32 bits (ir3_compiler_nir.c, emit_tex_txs, emit_tex_info)",
-        lambda instr: (
-            _shows_narrow(instr)
-            or (_texture(instr) and not isinstance(instr.op.effect, Sample) and bool(instr.get("o")))
-            or (_texture(instr) and not isinstance(instr.op.effect, Sample) and access.shadow(instr))
-        ),
+        _asks_otherwise,
     ),
     Refusal(
         "`getinfo` of x and y, `getbuf` of more than x",
