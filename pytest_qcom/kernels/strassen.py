@@ -32,10 +32,7 @@ _BLOCK, _LONG_BLOCK = 8, 32  # steps over which prefix sums are bounded together
 _LONG = 128  # steps
 _CACHED = 2**14  # elements of products that are bounded together, so that they stay in a processor's cache
 _ALONE = 2**18  # multiplications up to which BLAS uses one thread: several wait for each other by spinning
-_SLACK, _LEAST = (
-    2.0**-20,
-    2.0**-126,
-)  # a float32 sum of magnitudes lacks less than this share, and this, a step
+_SLACK, _LEAST = 2.0**-20, 2.0**-126  # a sum of float32 lacks less than this share, and this, a step
 
 # Blocks 11, 12, 21, 22 are a to d, the seven products a to g. What is left of the colon are sums that several
 # others need, right of it are the operands of the seven products, or the blocks of C.

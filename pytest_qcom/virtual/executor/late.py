@@ -366,9 +366,8 @@ class _Late(Translator):
         wait = A630.delays.alu_to_alu.value
         if instr.dst.value >= ADDRESS:
             wait = A630.delays.predicate.value
-        if (
-            instr.dst.value == ADDRESS + 1
-        ):  # for asynchronous reads only, which are first where times are equal
+        if instr.dst.value == ADDRESS + 1:
+            # for asynchronous reads only, which are first where times are equal
             wait = A630.delays.address.value - 1
         for element, moves in enumerate(batches):
             operation = self._operations

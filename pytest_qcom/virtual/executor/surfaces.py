@@ -291,9 +291,9 @@ class Surfaces(Accesses):
         place = self._source_rows(instr.srcs[0], 1, _COORDINATES)
         base = self._source_rows(Operand(Kind.GPR, ADDRESS + 1, True), 1, _DATA)
         self._close()
-        rows = (place, slots[0], slots[1], base)
-        pointers = [("i32", str(n)) if n is slots[1] else ("ptr", self._at(n)) for n in rows]
-        self._checked("upload", *pointers, ("i32", str(instr["vectors"])), ("i32", str(index)))
+        x, slot, start = (("ptr", self._at(row)) for row in (place, slots[0], base))
+        table, vectors = ("i32", str(slots[1])), ("i32", str(instr["vectors"]))
+        self._checked("upload", x, slot, table, start, vectors, ("i32", str(index)))
 
     # operands
 
