@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_qcom.chip import A630
@@ -82,6 +83,34 @@ def _decode_image(state: State, words: tuple[int, ...], what: str) -> Image:
     def field(index: int, name: str) -> int:
         return layout[index].get(words[index], name)
 
+    form = _format(field, kind, what)
+    swizzle = (field(0, "SWIZ_X"), field(0, "SWIZ_Y"), field(0, "SWIZ_Z"), field(0, "SWIZ_W"))
+    if what.startswith("image"):
+        swizzle = (0, 1, 2, 3)  # of a UAV the field is not used and stands at 0
+    address = field(4, "BASE_LO") | field(5, "BASE_HI") << 32
+    if kind == _BUFFER:
+        elements = field(1, "WIDTH") | field(1, "HEIGHT") << 15
+        address += field(2, "STARTOFFSETTEXELS") * form.texel_bytes
+        return _check_buffer(Image(address, elements, 1, elements * form.texel_bytes, form, swizzle), what)
+    levels = field(0, "MIPLVLS") + 1
+    solid = kind == _3D and levels > 1
+    image = Image(
+        address, field(1, "WIDTH"), field(1, "HEIGHT"), field(2, "PITCH"), form, swizzle,
+        depth=max(1, field(5, "DEPTH")) * (6 if kind == _CUBE else 1),
+        layer_pitch=field(3, "ARRAY_PITCH"),
+        levels=levels,
+        pitch_align=A630.images.pitch_align.value << field(2, "PITCHALIGN") if levels > 1 else 64,
+        solid=solid,
+        least_layer=field(3, "MIN_LAYERSZ") if solid else 0,
+        cube=kind == _CUBE,
+        samples=1 << field(0, "SAMPLES"),
+        least_lod=field(6, "MIN_LOD_CLAMP") / 256,
+    )  # fmt: skip
+    return _check_image(image, what)
+
+
+def _format(field: Callable[[int, str], int], kind: int, what: str) -> Format:
+    """The texel format of a descriptor whose fields are those of images that the virtual device knows."""
     code = field(0, "FMT")
     try:
         form = Format(code)
@@ -101,28 +130,7 @@ def _decode_image(state: State, words: tuple[int, ...], what: str) -> Image:
             raise LaunchError(
                 f"{what} has {name} {field(0, name)}; the virtual device knows 0, linear images"
             )
-    swizzle = (field(0, "SWIZ_X"), field(0, "SWIZ_Y"), field(0, "SWIZ_Z"), field(0, "SWIZ_W"))
-    if what.startswith("image"):
-        swizzle = (0, 1, 2, 3)  # of a UAV the field is not used and stands at 0
-    address = field(4, "BASE_LO") | field(5, "BASE_HI") << 32
-    if kind == _BUFFER:
-        elements = field(1, "WIDTH") | field(1, "HEIGHT") << 15
-        address += field(2, "STARTOFFSETTEXELS") * form.texel_bytes
-        return _check_buffer(Image(address, elements, 1, elements * form.texel_bytes, form, swizzle), what)
-    levels = field(0, "MIPLVLS") + 1
-    image = Image(
-        address, field(1, "WIDTH"), field(1, "HEIGHT"), field(2, "PITCH"), form, swizzle,
-        depth=max(1, field(5, "DEPTH")) * (6 if kind == _CUBE else 1),
-        layer_pitch=field(3, "ARRAY_PITCH"),
-        levels=levels,
-        pitch_align=A630.images.pitch_align.value << field(2, "PITCHALIGN") if levels > 1 else 64,
-        solid=kind == _3D and levels > 1,
-        least_layer=field(3, "MIN_LAYERSZ") if kind == _3D and levels > 1 else 0,
-        cube=kind == _CUBE,
-        samples=1 << field(0, "SAMPLES"),
-        least_lod=field(6, "MIN_LOD_CLAMP") / 256,
-    )  # fmt: skip
-    return _check_image(image, what)
+    return form
 
 
 def _check_buffer(image: Image, what: str) -> Image:
