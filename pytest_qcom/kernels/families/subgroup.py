@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_qcom.errors import KernelError
-from pytest_qcom.kernels.choices import NO_DELAY, check_delays, check_range
+from pytest_qcom.kernels.choices import NO_DELAY, check_delays, check_range, word
 from pytest_qcom.kernels.families.shuffle import SHUFFLES, Shuffle
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
 from pytest_qcom.kernels.launch import CHOICES, LOCAL_ID
 from pytest_qcom.kernels.registers import RegisterPlan
+from pytest_qcom.kernels.rewritten import delay
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE
 from pytest_qcom.kernels.stores import POINTER
 from pytest_qcom.kernels.waits import insert_waits
@@ -127,8 +128,7 @@ def _emit_broadcast(w: Writer, plan: RegisterPlan, options: Options) -> Any:
     w.emit(
         "quad_shuffle.brcst", target, *(sources[::-1] if options.qbc_swap else sources), type="u32", wrmask=1
     )
-    if options.qbc_wait != NO_DELAY:
-        w.emit("nop", rpt=options.qbc_wait)
+    delay(w, options.qbc_wait)
     if options.qbc_target != "apart":
         return target
     w.mov(plan["result"][0], target)
@@ -144,18 +144,17 @@ def _check(options: Options) -> None:
         )
     if options.threads not in CHOICES:
         raise KernelError(f"{NAME}: threads is {options.threads}; give one of {CHOICES}")
-    check_range(NAME, options, {"selector": (0, 63), "groups": (1, LARGEST_IMMEDIATE)})
+    ranges = {"selector": (0, 63), "groups": (1, LARGEST_IMMEDIATE), "qbc_selector": (0, LARGEST_IMMEDIATE)}
+    check_range(NAME, options, ranges)
     check_delays(NAME, options, ("qbc_wait",))
     unset = Options()
     given = [name for name in _BROADCAST if getattr(options, name) != getattr(unset, name)]
     if given and not options.qbc:
-        raise KernelError(f"{NAME}: {given[0].replace('_', '-')} is about qbc; give that too")
+        raise KernelError(f"{NAME}: {word(given[0])} is about qbc; give that too")
     if options.qbc_target not in _TARGETS:
         raise KernelError(f"{NAME}: qbc-target is {options.qbc_target!r}; give one of {', '.join(_TARGETS)}")
     if options.qbc_by_value and options.qbc_swap:
         raise KernelError(f"{NAME}: qbc-by-value with qbc-swap: both sources are one; give one of them")
-    if not 0 <= options.qbc_selector <= LARGEST_IMMEDIATE:
-        raise KernelError(f"{NAME}: qbc-selector is {options.qbc_selector}; give 0 to {LARGEST_IMMEDIATE}")
 
 
 _BROADCAST = ("qbc_selector", "qbc_target", "qbc_by_value", "qbc_swap", "qbc_wait")
