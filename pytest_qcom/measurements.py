@@ -22,7 +22,7 @@ from pytest_qcom.tables import Row
 FILE = "0001_measurements.json"
 CONFIGURATION = ("config", "m", "n", "k", "threads", "thread128")
 COLUMNS = ("id", "family", *CONFIGURATION, "unit", "low", "high", "verdict", "check")
-RATES = ("GFLOPS", "GB/s", "Gops/s")
+RATES = ("GFLOPS", "GB/s", "Gops/s", "Gfibers/s")
 SHAPE = ("m", "n", "k")
 SOURCE = "published engineering notes"
 """Where an entry comes from that was imported, as its provenance says."""

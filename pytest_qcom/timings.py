@@ -33,6 +33,8 @@ RATES = {
     "MB/s": ("GB/s", 1e-3),
     "Gops/s": ("Gops/s", 1.0),
     "Mops/s": ("Gops/s", 1e-3),
+    "Gfibers/s": ("Gfibers/s", 1.0),
+    "Mfibers/s": ("Gfibers/s", 1e-3),
 }
 """Rates that are measured: the unit in which a kernel counts its work, and how much of it that is."""
 TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -150,14 +152,16 @@ def _check_unit(kernel: Kernel, unit: str) -> None:
 def _figure(row: Mapping[str, str]) -> float:
     """The middle of a published range."""
     try:
-        value = (float(row["low"]) + float(row["high"])) / 2
+        low, high = float(row["low"]), float(row["high"])
     except ValueError as error:
         raise KernelError(
             f"table row {row['id']}: low and high are {row['low']!r} and {row['high']!r}; give numbers"
         ) from error
-    if not (math.isfinite(value) and value > 0):
-        raise KernelError(f"table row {row['id']}: the figure is {value}; give one above 0")
-    return value
+    if not (0 < low <= high and math.isfinite(high)):
+        raise KernelError(
+            f"table row {row['id']}: low and high are {low} and {high}; give figures above 0, the lower first"
+        )
+    return (low + high) / 2
 
 
 def _built(row: Mapping[str, str]) -> tuple[Kernel, Build]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_qcom import calibration, cli, timings
+from pytest_qcom import calibration, cli, measurements, timings
 from pytest_qcom.analysis.cycles import DEFAULT
 from pytest_qcom.errors import KernelError
+from pytest_qcom.kernels.registry import KERNELS
 
 HEADER = "id,family,config,m,n,k,threads,thread128,unit,low,high,verdict,check"
 ROWS = (
@@ -78,10 +79,18 @@ def test_text_names_families_and_rows(table: Path, capsys: pytest.CaptureFixture
     assert "2 rows built, 3 not" in text and "c nowhere x: not built:" in text
 
 
-def test_a_figure_that_is_no_number_is_an_error(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table.write_text(table.read_text().replace("690.35,690.35", "fast,fast"))
+@pytest.mark.parametrize("figures", ["fast,fast", "0,1", "690,inf", "700,690"])
+def test_figures_that_are_no_range_are_an_error(
+    table: Path, figures: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.write_text(table.read_text().replace("690.35,690.35", figures))
     assert cli.main(["verify-timing", str(table)]) == cli.BAD_INPUT
-    assert "table row a" in capsys.readouterr().err
+    assert "table row a: low and high are " in capsys.readouterr().err
+
+
+def test_what_kernels_count_is_a_rate() -> None:
+    counted = {kernel.unit for kernel in KERNELS.values()}
+    assert counted == set(measurements.RATES) == {unit for unit, _ in timings.RATES.values()}
 
 
 def test_equal_values_share_their_rank() -> None:
