@@ -46,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QcomError as error:
         print(f"qcom: {error}", file=sys.stderr)
         return BAD_INPUT
+    except MemoryError as error:  # numpy says how much it wanted
+        print(f"qcom: out of memory ({error or 'of this machine'}); give a smaller problem", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         print("qcom: interrupted", file=sys.stderr)
         return INTERRUPTED

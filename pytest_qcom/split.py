@@ -173,13 +173,8 @@ def _split(
     """The wanted rows: each run of them evenly over the devices."""
     parts, failures = list(kept), dict[str, QcomError]()
     for first, stop in wanted:
-        if not devices or (stop - first) % (_ROWS * len(devices)):
-            raise KernelError(
-                f"product over {len(devices)} devices: {stop - first} rows; "
-                f"give a multiple of {_ROWS} for each"
-            )
-        rows = (stop - first) // len(devices)
-        options = _options(rows, a, b)
+        rows = _rows_each(len(devices), stop - first)
+        options = _options((rows, b.shape[1], a.shape[1]))
         build = gemm_4x8_fp32_rotate.build(options)  # what is wrong with the shape is said first
         start = _Start(len(devices))
         with ThreadPoolExecutor(len(devices)) as pool:
@@ -198,8 +193,14 @@ def _split(
     return Split(shape, tuple(parts), failures, 2e-9 * a.shape[0] * a.shape[1] * b.shape[1])
 
 
-def _options(rows: int, a: NDArray[np.float16], b: NDArray[np.float16]) -> Options:
-    return Options(rows, b.shape[1], a.shape[1], threads=THREADS, image_store=False)
+def _rows_each(devices: int, rows: int) -> int:
+    if not devices or rows % (_ROWS * devices):
+        raise KernelError(f"product over {devices} devices: {rows} rows; give a multiple of {_ROWS} for each")
+    return rows // devices
+
+
+def _options(shape: tuple[int, int, int]) -> Options:
+    return Options(*shape, threads=THREADS, image_store=False)
 
 
 @dataclass(slots=True)
@@ -276,6 +277,7 @@ def facts(
     if len(names) < 2:
         raise KernelError(f"a product split over {len(names)} device; name two or more")
     m, n, k = shape
+    gemm_4x8_fp32_rotate.build(_options((_rows_each(len(names), m), n, k)))  # before a large m is drawn
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal(size).astype(np.float16) for size in ((m, k), (k, n)))
     with named(names, project, hazards) as devices:
@@ -299,7 +301,7 @@ def facts(
 def _judged(part: Part, a: NDArray[np.float16], b: NDArray[np.float16]) -> dict[str, Any]:
     """A part against the float64 product of its rows, within :func:`~pytest_qcom.kernels.single.bound`."""
     own = a[part.first : part.stop]
-    options = _options(len(own), a, b)
+    options = _options((len(own), b.shape[1], a.shape[1]))
     wanted = {"C": own.astype(np.float64) @ b.astype(np.float64)}
     facts = compare({"C": part.rows}, wanted, single.bound(options, single.images(options, own, b))).facts()
     return {

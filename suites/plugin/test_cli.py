@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from pytest_qcom import cli, measurements, programs
+from pytest_qcom import cli, conformance, measurements, programs
 from pytest_qcom.arguments import FAILED
 from pytest_qcom.kernels.registry import KERNELS
 
@@ -163,6 +163,10 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
             "qcom: gemm_8x8_fp32_batched: 0 products of 256 x 256 x 256; images are up to 16384 texels high",
         ),
         (["compose", "strassen", "m=-64"], "qcom: strassen: -64 x 512 x 64 is not made of 7 products "),
+        (
+            ["split", "virtual", "local", "--m", "16000000000"],
+            "qcom: gemm_4x8_fp32_rotate: 8000000000 x 1024 x 1024 needs an image side beyond 16384 texels",
+        ),
         (["lint"], "qcom: no kernel named; give KERNEL, --binary or --text ('qcom list' shows the kernels)"),
         (
             ["disasm", "--binary", "/none"],
@@ -184,6 +188,18 @@ def test_exec_runs_a_program_on_the_device(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(refusal: Callable[..., str], arguments: list[str], words: str) -> None:
     assert refusal(*arguments).startswith(words)
+
+
+def test_what_this_machine_cannot_hold_is_one_line(
+    refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(*_: object) -> NoReturn:
+        raise MemoryError("Unable to allocate 32.0 GiB")
+
+    monkeypatch.setattr(conformance, "drawn", drawn)
+    assert refusal("run", *SMALL) == (
+        "qcom: out of memory (Unable to allocate 32.0 GiB); give a smaller problem\n"
+    )
 
 
 @pytest.mark.parametrize(
