@@ -154,10 +154,11 @@ def test_published_hazards(device: Device, kernel: Kernel, case: Case) -> None:
         run.launch()
 
 
-def test_waksman_without_q_leaves_q_in_the_result(device: Device) -> None:
+@pytest.mark.parametrize("half", [False, True])
+def test_waksman_without_q_leaves_q_in_the_result(device: Device, half: bool) -> None:
     """The oracle of the diagnosis knows what is missing, and the product itself is far from it."""
     kernel = KERNELS["gemm_4x8_fp32_waksman"]
-    options = kernel.configure(dict(m=16, n=256, k=36, no_q=True))
+    options = kernel.configure(dict(m=16, n=256, k=36, no_q=True, half_output=half))
     run = conformance.prepare(device, kernel, options, np.random.default_rng(5))
     run.launch()
     assert run.compare().ok

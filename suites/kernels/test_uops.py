@@ -13,7 +13,7 @@ from pytest_qcom.conformance import Outcome
 from pytest_qcom.devices.device import Device
 from pytest_qcom.errors import HazardError, KernelError
 from pytest_qcom.isa.instruction import Barrier
-from pytest_qcom.kernels import uops
+from pytest_qcom.kernels import matmul, uops
 from pytest_qcom.kernels.edit import replace_instructions
 from pytest_qcom.kernels.registry import KERNELS
 from pytest_qcom.kernels.uops import Array
@@ -129,3 +129,13 @@ def test_b_only_is_the_notes_word_for_one_staged_operand() -> None:
     kernel = KERNELS["gemm_image_local_fp16"]
     assert kernel.configure({"b-only": "true"}) == kernel.configure({"staged": "b"})
     assert kernel.configure({"b_only": False}) == kernel.configure({})
+
+
+def test_halves_of_a_buffer_are_flushed_once_they_are_floats(device: Device) -> None:
+    kernel = KERNELS["gemm_image_local_fp16"]
+    given = {"m": 32, "n": 256, "k": 64, "bk4": 1, "staged": "none", "global_b": True, "fp32_acc": True}
+    run = conformance.prepare(device, kernel, kernel.configure(given), np.random.default_rng(1))
+    b = np.abs(run.inputs["B"])
+    assert np.any((b > 0) & (b < matmul.HALF_TINY))
+    run.launch()
+    assert run.compare().ok

@@ -213,6 +213,8 @@ def bound(options: Options, arrays: Arrays) -> Mapping[str, NDArray[np.float64]]
     magnitude = (a0 * a1).sum(axis=1)[:, None] + (b1 * sums).sum(axis=0) + a0 @ sums + a1 @ b1
     pairs = options.k // 2
     largest = a @ b  # no prefix is larger than the sum of magnitudes
+    if options.no_q:  # which stays in what is stored
+        largest = largest + (b1 * sums).sum(axis=0)
     of_m = 16 if options.int8_a or options.int8_b else 12
     error = single.ROUNDOFF * (of_m * magnitude + 3 * pairs * largest) * (1 + single.ROUNDOFF) ** (8 * pairs)
     if options.image_store and options.half_output:

@@ -206,13 +206,13 @@ def _imaged(options: Options, arrays: Arrays) -> Arrays:
     """The images that the oracles of :mod:`matmul` and :mod:`single` read.
 
     What is staged is sampled as half, so that halves below the smallest normal one are 0 (``texel-flush`` of
-    :mod:`pytest_qcom.chip`); what is sampled as float is exact.
+    :mod:`pytest_qcom.chip`), as are those of a buffer made float; what is sampled as float is exact.
     """
     a = np.asarray(arrays["A"]).reshape(options.m, options.k)
     b = np.asarray(arrays["B"]).reshape(options.k, options.n)
     if options.fp32_acc:
         a = _flushed(a) if options.staged == "ab" else a
-        b = _flushed(b) if options.staged in ("ab", "b") else b
+        b = _flushed(b) if options.staged in ("ab", "b") or options.global_b else b
     return matmul.images(options, a, b)
 
 
