@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "tinygrad_programs.py"
+CLANG = re.compile(r"^(warning: .*\[-W.*\]|\d+ warnings? generated\.)\n", re.MULTILINE)
+"""What a clang says of the options that tinygrad's CPU device gives it; processors differ in that."""
 HALF, FULL = 2e-3, 2e-6  # of the largest value: a few roundings to float16, to float32
 
 
@@ -35,7 +38,7 @@ def run(folder: Path, *programs: str, **environment: str) -> int:
     """Runs programs and holds each result against what it should be; how many there were."""
     out = folder / "results.npz"
     done = execute(str(PROGRAMS), str(out), *programs, **environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, CLANG.sub("", done.stderr)) == (0, "")
     with np.load(out) as arrays:
         names = sorted({name.rpartition("/")[0] for name in arrays.files})
         for name in names:
