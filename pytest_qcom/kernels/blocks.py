@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_qcom.chip import A630
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import strassen, uops
-from pytest_qcom.kernels.launch import CHOICES
+from pytest_qcom.kernels.launch import check_threads
 from pytest_qcom.kernels.strassen import PRODUCTS, Place
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class Blocks:
         if self.vec not in VECTORS or (images and self.vec != _TEXEL):
             wanted = "4, a texel" if images else "1, 2, 4, 8 or 16"
             raise KernelError(f"{self.name}: vec is {self.vec}; give {wanted}")
-        if self.threads not in CHOICES:
-            raise KernelError(f"{self.name}: threads is {self.threads}; give one of {CHOICES}")
+        check_threads(self.name, self.threads)
         if min(self.rows, self.cols, self.batch) < 1 or self.rows % self.side or self.cols % self.side:
             raise KernelError(
                 f"{self.name}: {self.batch} of {self.rows} x {self.cols} are not {self.side} x {self.side} "

@@ -28,6 +28,16 @@ CHOICES = (64, 128, 256)
 """Workgroup sizes of the hand kernels."""
 
 
+def check_threads(name: str, threads: int) -> None:
+    """Refuses other sizes of a workgroup.
+
+    Raises:
+        KernelError: what it says.
+    """
+    if threads not in CHOICES:
+        raise KernelError(f"{name}: threads is {threads}; give one of {CHOICES}")
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What a fiber computes: ``rows`` rows by ``cols`` vec4 columns, the columns ``lanes`` vec4 apart.
@@ -70,8 +80,7 @@ class Tile:
         Raises:
             KernelError: the output is not made of whole workgroup tiles.
         """
-        if self.threads not in CHOICES:
-            raise KernelError(f"{name}: threads is {self.threads}; give one of {CHOICES}")
+        check_threads(name, self.threads)
         if m < 1 or n < 1 or m % self.group_rows or n % self.group_columns:
             raise KernelError(
                 f"{name}: an output of {m} x {n} is not made of tiles of {self.group_rows} x "

@@ -20,7 +20,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.choices import exclude, require
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import CHOICES
+from pytest_qcom.kernels.launch import check_threads
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE, ORDERS, Multiply, nested
 from pytest_qcom.kernels.stores import POINTER, emit_fiber_store
@@ -132,8 +132,7 @@ def _check(options: Options) -> None:
         raise KernelError(f"{name}: groups is {options.groups}; give 1 to {most} with rpt={options.rpt}")
     if options.bmode not in BMODES:
         raise KernelError(f"{name}: bmode is {options.bmode!r}; give one of {', '.join(BMODES)}")
-    if options.threads not in CHOICES:
-        raise KernelError(f"{name}: threads is {options.threads}; give one of {CHOICES}")
+    check_threads(name, options.threads)
     if not 1 <= options.loops <= LARGEST_IMMEDIATE:
         raise KernelError(f"{name}: loops is {options.loops}; give 1 to {LARGEST_IMMEDIATE}")
     if min(options.pairs, options.unroll, options.ncols, options.groups_x, options.groups_y) < 1:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import CHOICES
+from pytest_qcom.kernels.launch import check_threads
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE
 from pytest_qcom.kernels.stores import POINTER
@@ -112,8 +112,7 @@ def _check(options: Options) -> None:
     name = "mad_peak"
     if options.dtype not in DTYPES:
         raise KernelError(f"{name}: dtype is {options.dtype!r}; give fp16 or fp32")
-    if options.threads not in CHOICES:
-        raise KernelError(f"{name}: threads is {options.threads}; give one of {CHOICES}")
+    check_threads(name, options.threads)
     if not 1 <= options.loops <= LARGEST_IMMEDIATE:
         raise KernelError(f"{name}: loops is {options.loops}; give 1 to {LARGEST_IMMEDIATE}")
     if not 1 <= options.groups <= 8192:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import CHOICES, LOCAL_ID
+from pytest_qcom.kernels.launch import LOCAL_ID, check_threads
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE
 from pytest_qcom.kernels.stores import POINTER
@@ -46,8 +46,7 @@ def build(options: Options) -> Build:
     name = "branch_probe"
     if options.period not in (1, 2, 4, 8, 16, 32, 64, 128):
         raise KernelError(f"{name}: period is {options.period}; give a power of 2 up to 128")
-    if options.threads not in CHOICES:
-        raise KernelError(f"{name}: threads is {options.threads}; give one of {CHOICES}")
+    check_threads(name, options.threads)
     if not (1 <= options.groups_x <= LARGEST_IMMEDIATE and options.groups_y >= 1):
         raise KernelError(f"{name}: groups are counts; give 1 or more, in x at most {LARGEST_IMMEDIATE}")
     plan = RegisterPlan().place("lid", "r0.x", 1).place("scratch", "r1.x", 4).place("number", "r2.x", 1)

@@ -16,7 +16,7 @@ import numpy as np
 from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels import uops
 from pytest_qcom.kernels.kernel import Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import CHOICES
+from pytest_qcom.kernels.launch import check_threads
 from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.uops import Array
 
@@ -49,8 +49,7 @@ def build(options: Options) -> Build:
     """
     if options.period not in _PERIODS:
         raise KernelError(f"{NAME}: period is {options.period}; give a power of 2 from 2 to 64")
-    if options.threads not in CHOICES:
-        raise KernelError(f"{NAME}: threads is {options.threads}; give one of {CHOICES}")
+    check_threads(NAME, options.threads)
     if not 1 <= options.groups <= _MOST:
         raise KernelError(f"{NAME}: groups is {options.groups}; give 1 to {_MOST}")
     fibers = options.groups * options.threads

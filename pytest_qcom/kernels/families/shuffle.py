@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pytest_qcom.errors import KernelError
 from pytest_qcom.isa.registers import Reg
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import CHOICES, LOCAL_ID
+from pytest_qcom.kernels.launch import LOCAL_ID, check_threads
 from pytest_qcom.kernels.notes import flag
 from pytest_qcom.kernels.registers import Block, RegisterPlan
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE
@@ -182,8 +182,7 @@ def _check(options: Options) -> None:
             raise KernelError(f"{name}: {option} is a map; give it without bench")
     if options.blocks and (options.fiberid or options.op != "shfl" or options.mode):
         raise KernelError(f"{name}: blocks is a map of its own; give it without fiberid, mode and op=quad")
-    if options.threads not in CHOICES:
-        raise KernelError(f"{name}: threads is {options.threads}; give one of {CHOICES}")
+    check_threads(name, options.threads)
     for option in ("ops_per_iter", "loops", "groups_x", "groups_y"):
         if not 1 <= getattr(options, option) <= LARGEST_IMMEDIATE:
             word = option.replace("_", "-")

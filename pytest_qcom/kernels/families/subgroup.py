@@ -20,7 +20,7 @@ from pytest_qcom.errors import KernelError
 from pytest_qcom.kernels.choices import NO_DELAY, check_delays, check_range, word
 from pytest_qcom.kernels.families.shuffle import SHUFFLES, Shuffle
 from pytest_qcom.kernels.kernel import Argument, Arrays, Build, Case, Kernel
-from pytest_qcom.kernels.launch import CHOICES, LOCAL_ID
+from pytest_qcom.kernels.launch import LOCAL_ID, check_threads
 from pytest_qcom.kernels.registers import RegisterPlan
 from pytest_qcom.kernels.rewritten import delay
 from pytest_qcom.kernels.schedule import LARGEST_IMMEDIATE
@@ -142,8 +142,7 @@ def _check(options: Options) -> None:
         raise KernelError(
             f"{NAME}: lane-mask is {options.lane_mask}; give one less than a power of 2, up to 63"
         )
-    if options.threads not in CHOICES:
-        raise KernelError(f"{NAME}: threads is {options.threads}; give one of {CHOICES}")
+    check_threads(NAME, options.threads)
     ranges = {"selector": (0, 63), "groups": (1, LARGEST_IMMEDIATE), "qbc_selector": (0, LARGEST_IMMEDIATE)}
     check_range(NAME, options, ranges)
     check_delays(NAME, options, ("qbc_wait",))
