@@ -24,3 +24,12 @@ def executor(cache_dir: Path) -> Executor:
 def portable(cache_dir: Path) -> Executor:
     """The code that hosts without AVX-512 and MXCSR get."""
     return Executor(cache_dir=cache_dir, portable=True)
+
+
+@pytest.fixture(scope="module", params=["host", "portable", "late"])
+def machine(
+    request: pytest.FixtureRequest, executor: Executor, portable: Executor, cache_dir: Path
+) -> Executor:
+    """Either kind, and the one whose results come as late as on the device: programs that wait."""
+    late = Executor(cache_dir=cache_dir, budget=1 << 20, late=lambda dispatch: True)
+    return {"host": executor, "portable": portable, "late": late}[request.param]

@@ -85,15 +85,25 @@ def launch(program: Program | bytes, constant_file: bytes = b"", **changes: Any)
     return Dispatch(**{**fields, **changes})
 
 
-def lane_address(a: Assembler, register: int, lane: str, base: str, shift: int, scratch: int = 180) -> None:
-    """Emits: address in ``register`` and the next = constant pair ``base`` + (``lane`` << ``shift``)."""
+def lane_address(
+    a: Assembler, register: int, lane: str, base: str, shift: int, scratch: int = 180, settled: bool = False
+) -> None:
+    """Emits: address in ``register`` and the next = constant pair ``base`` + (``lane`` << ``shift``).
+
+    ``settled``: with the waits between that late results need.
+    """
     low, high, work = name(register), name(register + 1), name(scratch)
     file, component = base.split(".")
     upper = f"{file}.{'xyzw'['xyzw'.index(component) + 1]}"
     a.emit("shl.b", work, lane, shift)
-    a.emit("add.u", low, base, work)
-    a.emit("cmps.u.lt", work, low, base)
-    a.emit("add.u", high, upper, work)
+    for operation, *operands in (
+        ("add.u", low, base, work),
+        ("cmps.u.lt", work, low, base),
+        ("add.u", high, upper, work),
+    ):
+        if settled:
+            a.emit("nop", rpt=5)
+        a.emit(operation, *operands)
 
 
 def name(number: int, half: bool = False) -> str:

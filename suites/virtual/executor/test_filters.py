@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,6 @@ FORMS = (
     Format.RGBA32_FLOAT, Format.RGBA16_FLOAT, Format.RGBA8_UNORM, Format.R32_FLOAT, Format.RG16_SNORM,
     Format.RGBA32_UINT, Format.R8_SINT,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=["host", "portable", "late"])
-def machine(
-    request: pytest.FixtureRequest, executor: Executor, portable: Executor, cache_dir: Path
-) -> Executor:
-    late = Executor(cache_dir=cache_dir, budget=1 << 20, late=lambda dispatch: True)
-    return {"host": executor, "portable": portable, "late": late}[request.param]
 
 
 def _sampler(rng: np.random.Generator) -> Sampler:

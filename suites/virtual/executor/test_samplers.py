@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from pytest_qcom.errors import GpuFault
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Sampler
 from pytest_qcom.virtual.executor import Executor
-from suites.virtual.executor.rig import Array, Memory, aligned, constants, launch
+from suites.virtual.executor.rig import Array, Memory, aligned, constants, lane_address, launch
 from suites.virtual.executor.sampling import (
     FIRST,
     SECOND,
@@ -32,14 +31,6 @@ from suites.virtual.executor.test_filters import F32, _half
 from suites.virtual.executor.test_surfaces import LANES, _numbers
 
 FORMS = (Format.RGBA32_FLOAT, Format.RGBA16_FLOAT, Format.RGBA8_UNORM, Format.R16_UNORM, Format.RG8_SINT)
-
-
-@pytest.fixture(scope="module", params=["host", "portable", "late"])
-def machine(
-    request: pytest.FixtureRequest, executor: Executor, portable: Executor, cache_dir: Path
-) -> Executor:
-    late = Executor(cache_dir=cache_dir, budget=1 << 20, late=lambda dispatch: True)
-    return {"host": executor, "portable": portable, "late": late}[request.param]
 
 
 def _run(
@@ -65,9 +56,8 @@ def _run(
     inputs[:, :FIRST], inputs[:, FIRST:] = first, second
     file = constants(memory.add(inputs), memory.add(target))
     a = Assembler()
-    for register, (low, high), shift in (("r10", ("c0.x", "c0.y"), 6), ("r11", ("c0.z", "c0.w"), 4)):
-        a.parse(f"shl.b r45.x, r0.x, {shift}\n(rpt5)nop\nadd.u {register}.x, {low}, r45.x\n(rpt5)nop")
-        a.parse(f"cmps.u.lt r45.x, {register}.x, {low}\n(rpt5)nop\nadd.u {register}.y, {high}, r45.x")
+    lane_address(a, 40, "r0.x", "c0.x", 6, settled=True)
+    lane_address(a, 44, "r0.x", "c0.z", 4, settled=True)
     a.emit("nop", rpt=5)
     for vector in range(4):
         a.parse(f"ldg.u32 r{4 + vector}.x, g[r10.x+{16 * vector}], 4")

@@ -19,7 +19,7 @@ from pytest_qcom.isa.refusals import REFUSALS
 from pytest_qcom.virtual.dispatch import DescriptorSet, Format, Image, Uniforms
 from pytest_qcom.virtual.executor import Executor
 from suites.isa.refused import REFUSED
-from suites.virtual.executor.rig import Array, Memory, aligned, constants, launch
+from suites.virtual.executor.rig import Array, Memory, aligned, constants, lane_address, launch
 
 LANES = 64
 FORMATS = pytest.mark.parametrize("form", Format, ids=lambda form: form.name)
@@ -86,9 +86,8 @@ def _run(executor: Executor, instruction: str, inputs: Array, half: bool = False
     target = aligned((LANES, 4), "uint32")
     file = constants(memory.add(inputs), memory.add(target))
     a = Assembler()
-    for register, (low, high), shift in (("r10", ("c0.x", "c0.y"), 5), ("r11", ("c0.z", "c0.w"), 4)):
-        a.parse(f"shl.b r45.x, r0.x, {shift}\n(rpt5)nop\nadd.u {register}.x, {low}, r45.x\n(rpt5)nop")
-        a.parse(f"cmps.u.lt r45.x, {register}.x, {low}\n(rpt5)nop\nadd.u {register}.y, {high}, r45.x")
+    lane_address(a, 40, "r0.x", "c0.x", 5, settled=True)
+    lane_address(a, 44, "r0.x", "c0.z", 4, settled=True)
     a.emit("nop", rpt=5)
     a.parse("ldg.u32 r4.x, g[r10.x], 4")
     a.parse("ldg.u32 r5.x, g[r10.x+16], 4")

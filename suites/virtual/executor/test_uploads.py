@@ -12,17 +12,9 @@ from pytest_qcom.errors import GpuFault, RaceError
 from pytest_qcom.isa.assembler import Assembler
 from pytest_qcom.virtual.dispatch import DescriptorSet, Uniforms
 from pytest_qcom.virtual.executor import Executor
-from suites.virtual.executor.rig import Array, Memory, aligned, constants, launch
+from suites.virtual.executor.rig import Array, Memory, aligned, constants, lane_address, launch
 
 LANES, PLACE, VECTORS = 64, 40, 6  # the first constant, and how many vec4
-
-
-@pytest.fixture(scope="module", params=["host", "portable", "late"])
-def machine(
-    request: pytest.FixtureRequest, executor: Executor, portable: Executor, cache_dir: Path
-) -> Executor:
-    late = Executor(cache_dir=cache_dir, budget=1 << 20, late=lambda dispatch: True)
-    return {"host": executor, "portable": portable, "late": late}[request.param]
 
 
 def _run(executor: Executor, text: str, place: int = PLACE, **fields: Any) -> Array:
@@ -31,8 +23,7 @@ def _run(executor: Executor, text: str, place: int = PLACE, **fields: Any) -> Ar
     target = aligned((LANES, 32), "uint32")
     file = constants(memory.add(target)).ljust(512, b"\xaa")
     a = Assembler()
-    a.parse("shl.b r45.x, r0.x, 7\n(rpt5)nop\nadd.u r10.x, c0.x, r45.x\n(rpt5)nop")
-    a.parse("cmps.u.lt r45.x, r10.x, c0.x\n(rpt5)nop\nadd.u r10.y, c0.y, r45.x")
+    lane_address(a, 40, "r0.x", "c0.x", 7, settled=True)
     a.parse(f"mova1 a1.x, {place}\nmov.u32u32 r3.x, 2\nmov.u32u32 r3.y, 1\n(rpt5)nop")
     a.parse(f"{text}\n(sy)(rpt5)nop")
     for vector in range(VECTORS):
